@@ -1,0 +1,34 @@
+# One virtual environment for everything. uv installs the stack in seconds; pip only brings uv.
+VENV := .venv
+PY := $(VENV)/bin/python
+export UV_LINK_MODE ?= hardlink
+export FLWR_TELEMETRY_ENABLED := 0
+export FLWR_DISABLE_UPDATE_CHECK := 1
+export RAY_USAGE_STATS_ENABLED := 0
+
+.PHONY: help install lint test bench clean
+
+help:  ## Show this help
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.installed: pyproject.toml
+	python3 -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check uv
+	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[dev]'
+	touch $@
+
+install: $(VENV)/.installed  ## Create .venv and install everything
+
+lint: install  ## Style (ruff, numpydoc rules) and types (mypy strict)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+test: lint  ## Lint, types and all tests: what CI runs
+	$(PY) -m pytest
+
+bench: install  ## Measure the solvers; writes docs/BENCHMARKS.md and its figure
+	$(PY) -m bench.solvers
+
+clean:  ## Remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,41 @@
+"""flwr_mel: heterogeneity-aware task allocation for Flower.
+
+Decides, every global cycle, how many local epochs and how many samples each device gets, so that all
+report in time, nobody exceeds its energy limit and as much learning as possible happens.
+"""
+
+from flwr_mel.allocation import (
+    AllocationProblem,
+    Handout,
+    Infeasible,
+    Reason,
+    Solution,
+    Status,
+    allocate,
+)
+from flwr_mel.allocation.inverse import Plan, fastest, greenest
+from flwr_mel.allocation.schemes import Scheme, scheme
+from flwr_mel.costs import Coefficients, Workload
+from flwr_mel.learners import Channel, Device, paper_fleet
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AllocationProblem",
+    "Channel",
+    "Coefficients",
+    "Device",
+    "Handout",
+    "Infeasible",
+    "Plan",
+    "Reason",
+    "Scheme",
+    "Solution",
+    "Status",
+    "Workload",
+    "allocate",
+    "fastest",
+    "greenest",
+    "paper_fleet",
+    "scheme",
+]

@@ -1,0 +1,126 @@
+"""The front door: check, solve, verify in integers, return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from flwr_mel._validate import IntArray, complain, frozen
+from flwr_mel.allocation.capacity import Capacities
+from flwr_mel.allocation.problem import AllocationProblem
+from flwr_mel.allocation.screening import screen
+from flwr_mel.allocation.solution import Diagnosis, Infeasible, Reason, Solution, Status
+from flwr_mel.allocation.verify import BrokenAllocation, violations
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proposal:
+    """What a solver hands back for verification.
+
+    Parameters
+    ----------
+    epochs, samples : int arrays
+        tau_k and d_k over all learners.
+    bound : float
+        Proven upper bound on sum_k tau_k.
+    status : Status
+        Never INFEASIBLE; a solver raises `Infeasible` for that.
+    excluded : mapping of int to Reason
+        Learners left out.
+    stats : mapping
+        What the solver tells about its work.
+    """
+
+    epochs: IntArray
+    samples: IntArray
+    bound: float
+    status: Status
+    excluded: Mapping[int, Reason]
+    stats: Mapping[str, float | str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Solver(Protocol):
+    """A small immutable object that proposes allocations."""
+
+    def solve(self, problem: AllocationProblem) -> Proposal:
+        """Propose an allocation, or raise `Infeasible`."""
+        ...
+
+
+def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) -> Solution:
+    """Allocate epochs and samples to the learners of a problem.
+
+    Every constraint is checked again on the finished integer allocation, for every solver.
+
+    Parameters
+    ----------
+    problem : AllocationProblem
+        The learners and the limits.
+    solver : Solver
+        `Exact`, `SuggestImprove` or `EqualBatches`.
+    throw : bool
+        True: raise `Infeasible`, with its diagnosis, when there is no allocation. False: return a
+        solution with status INFEASIBLE, zero epochs and the diagnosis.
+
+    Returns
+    -------
+    Solution
+        The allocation with its objective, bound and status.
+    """
+    if not isinstance(problem, AllocationProblem):
+        raise complain("problem", "an AllocationProblem", problem)
+    if isinstance(solver, type) or not isinstance(solver, Solver):
+        raise complain("solver", "a solver object such as Exact()", solver)
+    start = perf_counter()
+    try:
+        proposal = solver.solve(problem)
+    except Infeasible as infeasible:
+        if throw:
+            raise
+        return _nothing(problem, infeasible.diagnosis, perf_counter() - start)
+    broken = violations(
+        problem,
+        proposal.epochs,
+        proposal.samples,
+        all_samples=proposal.status is not Status.PARTIAL,
+    )
+    total = int(proposal.epochs.sum())
+    if total > proposal.bound:
+        broken.append(f"sum tau_k is {total}, above its bound {proposal.bound}")
+    if broken:
+        raise BrokenAllocation(f"{type(solver).__name__} returned a broken allocation: {'; '.join(broken)}")
+    seconds = perf_counter() - start
+    return Solution(
+        epochs=frozen(proposal.epochs),
+        samples=frozen(proposal.samples),
+        mean_epochs=total / len(problem),
+        bound=proposal.bound / len(problem),
+        status=proposal.status,
+        excluded=dict(proposal.excluded),
+        time_s=frozen(problem.coefficients.time_s(proposal.epochs, proposal.samples)),
+        energy_j=frozen(problem.coefficients.energy_j(proposal.epochs, proposal.samples)),
+        stats={**proposal.stats, "seconds": seconds},
+    )
+
+
+def _nothing(problem: AllocationProblem, diagnosis: Diagnosis, seconds: float) -> Solution:
+
+    none = frozen(np.zeros(len(problem), dtype=np.int64))
+    nil = frozen(np.zeros(len(problem)))
+    return Solution(
+        epochs=none,
+        samples=none,
+        mean_epochs=0.0,
+        bound=0.0,
+        status=Status.INFEASIBLE,
+        excluded=screen(Capacities.of(problem))[1],
+        time_s=nil,
+        energy_j=nil,
+        diagnosis=diagnosis,
+        stats={"seconds": seconds},
+    )

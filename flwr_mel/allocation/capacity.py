@@ -1,0 +1,191 @@
+"""cap_k(tau), the largest batch with which learner k keeps every limit of its own.
+
+Everything the solvers know about time, energy and data goes through this function; what remains is
+a problem in integers. A limit is kept when the float64 value of the paper's formula, evaluated as
+``c2 * (tau * d) + c1 * d + c0``, does not exceed it. That evaluation never decreases with d or tau,
+so "the largest batch" is well defined to the last sample, and the verification of a finished
+allocation asks precisely the same question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_mel._validate import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from flwr_mel.allocation.problem import AllocationProblem
+    from flwr_mel.costs.coefficients import Coefficients
+
+
+@dataclass(frozen=True, eq=False)
+class Capacities:
+    """The learners of a problem as functions from epochs to the largest batch.
+
+    Parameters
+    ----------
+    coefficients : Coefficients
+        Costs of the learners considered.
+    cycle_time_s : float
+        T; infinity asks for the capacity without a deadline.
+    energy_limit_j : array
+        E_k.
+    most : array
+        min(d_k^max, d): no batch is larger.
+    least : int
+        d_l.
+    max_epochs : int
+        No learner does more epochs.
+    """
+
+    coefficients: Coefficients
+    cycle_time_s: float
+    energy_limit_j: FloatArray
+    most: IntArray
+    least: int
+    max_epochs: int
+
+    @classmethod
+    def of(cls, problem: AllocationProblem, cycle_time_s: float | None = None) -> Capacities:
+        """Read the capacities off a problem, possibly under another cycle time."""
+        return cls(
+            coefficients=problem.coefficients,
+            cycle_time_s=problem.cycle_time_s if cycle_time_s is None else cycle_time_s,
+            energy_limit_j=problem.energy_limit_j,
+            most=np.minimum(problem.max_samples, problem.total_samples),
+            least=problem.min_samples,
+            max_epochs=problem.max_epochs,
+        )
+
+    def __len__(self) -> int:
+        return len(self.coefficients)
+
+    def take(self, index: npt.NDArray[np.intp]) -> Capacities:
+        """Return the capacities of some learners only."""
+        return Capacities(
+            self.coefficients.take(index),
+            self.cycle_time_s,
+            self.energy_limit_j[index],
+            self.most[index],
+            self.least,
+            self.max_epochs,
+        )
+
+    @cached_property
+    def _time_left(self) -> FloatArray:
+        return self.cycle_time_s - self.coefficients.c0
+
+    @cached_property
+    def _energy_left(self) -> FloatArray:
+        return self.energy_limit_j - self.coefficients.g0
+
+    def relaxed(self, epochs: float | IntArray | FloatArray) -> FloatArray:
+        """Capacity without rounding, for real numbers of epochs; negative where nothing fits."""
+        c = self.coefficients
+        with np.errstate(divide="ignore", invalid="ignore"):
+            by_time = self._time_left / (c.c2 * epochs + c.c1)
+            by_energy = self._energy_left / (c.g2 * epochs + c.g1)
+        # 0 / 0: no energy left, none needed. Anything fits.
+        by_energy[np.isnan(by_energy)] = np.inf
+        return np.minimum(np.minimum(by_time, by_energy), self.most)
+
+    def at(self, epochs: int | IntArray) -> IntArray:
+        """Return cap_k(tau) in samples, for one tau or one per learner; 0 where nothing fits."""
+        return self._settle(self.relaxed(epochs), np.broadcast_to(epochs, (len(self),)))
+
+    def table(self, first: int, last: int) -> IntArray:
+        """Return cap_k(tau) for tau = first..last, one row per tau."""
+        taus = np.arange(first, last + 1, dtype=np.int64)
+        # One call for small fleets, where calls cost; row by row for large ones, where memory does.
+        if len(taus) * len(self) <= 100_000:
+            return self._settle(
+                self.relaxed(taus[:, None]), np.broadcast_to(taus[:, None], (len(taus), len(self)))
+            )
+        rows = np.empty((len(taus), len(self)), dtype=np.int64)
+        for row, tau in zip(rows, taus, strict=True):
+            row[:] = self.at(int(tau))
+        return rows
+
+    def _settle(self, real: FloatArray, epochs: IntArray) -> IntArray:
+        """Round quotients down to the exact capacity.
+
+        Division rounds, so the exact question is asked wherever a quotient lies next to an integer.
+        """
+        np.maximum(real, 0.0, out=real)
+        cap: IntArray = real.astype(np.int64)
+        error = 16 * np.finfo(float).eps * max(1.0, float(real.max(initial=0.0)))
+        near = np.nonzero(np.abs(real - np.rint(real)) <= error)
+        if len(near[0]):
+            part, tau = self.take(near[-1]), epochs[near]
+            best = np.maximum(np.rint(real[near]).astype(np.int64) - 1, 0)
+            for _ in range(2):
+                best += part._keeps(tau, best + 1)
+            cap[near] = np.where(part._keeps(tau, best), best, 0)
+        return cap
+
+    def _keeps(self, epochs: int | IntArray, samples: IntArray) -> npt.NDArray[np.bool_]:
+        c = self.coefficients
+        work = epochs * samples
+        kept: npt.NDArray[np.bool_] = (
+            (samples <= self.most)
+            & (c.c2 * work + c.c1 * samples + c.c0 <= self.cycle_time_s)
+            & (c.g2 * work + c.g1 * samples + c.g0 <= self.energy_limit_j)
+        )
+        return kept
+
+    @cached_property
+    def most_epochs(self) -> IntArray:
+        """The most epochs each learner can do on the least batch; 0 for one that cannot take part."""
+        c, d = self.coefficients, float(self.least)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            by_time = (self._time_left / d - c.c1) / c.c2
+            by_energy = (self._energy_left / d - c.g1) / c.g2
+        by_energy[np.isnan(by_energy)] = np.inf
+        real = np.clip(np.minimum(by_time, by_energy), 0, self.max_epochs)
+        batch = np.full(len(self), self.least, dtype=np.int64)
+        tau = np.maximum(np.rint(real).astype(np.int64) - 2, 0)
+        for _ in range(4):
+            tau += self._keeps(tau + 1, batch) & (tau < self.max_epochs)
+        # tau = 0 is no proof that the fixed costs fit; most_epochs >= 1 is.
+        return np.where((tau >= 1) & self._keeps(tau, batch), tau, 0)
+
+
+def relaxed_synchronous(capacities: Capacities, total_samples: int) -> float:
+    """Solve the relaxed synchronous problem (Eq_13_RelaxedProblem) exactly, by bisection.
+
+    Returns the largest real tau with sum_k cap_k(tau) >= d, all learners at or above d_l, the
+    quantity whose integer part is the synchronous scheme's number of epochs.
+
+    Parameters
+    ----------
+    capacities : Capacities
+        Of learners that can all do one epoch.
+    total_samples : int
+        d.
+    """
+    low, high = 1.0, _real_most_epochs(capacities)
+
+    def enough(tau: float) -> bool:
+        return bool(capacities.relaxed(tau).sum() >= total_samples)
+
+    if enough(high):
+        return high
+    while high - low > 1e-13 * high:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if enough(middle) else (low, middle)
+    return low
+
+
+def _real_most_epochs(capacities: Capacities) -> float:
+    """Return the real tau up to which every learner carries the least batch."""
+    c, d = capacities.coefficients, float(capacities.least)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_time = (capacities._time_left / d - c.c1) / c.c2
+        by_energy = (capacities._energy_left / d - c.g1) / c.g2
+    by_energy[np.isnan(by_energy)] = np.inf
+    return float(max(1.0, min(np.minimum(by_time, by_energy).min(), capacities.max_epochs)))

@@ -1,0 +1,120 @@
+"""Who can take part at all, and what would mend a problem that has no solution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_mel.allocation.capacity import Capacities
+from flwr_mel.allocation.solution import Diagnosis, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flwr_mel.allocation.problem import AllocationProblem
+
+
+def screen(capacities: Capacities) -> tuple[npt.NDArray[np.intp], dict[int, Reason]]:
+    """Split the learners into those who can do one epoch on the least batch and the others.
+
+    Parameters
+    ----------
+    capacities : Capacities
+        Of all learners.
+
+    Returns
+    -------
+    able : int array
+        Indices of learners that can take part.
+    excluded : dict of int to Reason
+        The others.
+    """
+    able = (capacities.most_epochs >= 1) & (capacities.most >= capacities.least)
+    excluded = {int(k): _reason(capacities, int(k)) for k in np.flatnonzero(~able)}
+    return np.flatnonzero(able), excluded
+
+
+def _reason(capacities: Capacities, k: int) -> Reason:
+    c, d = capacities.coefficients, capacities.least
+    if c.c0[k] >= capacities.cycle_time_s:
+        return Reason.DEADLINE
+    if c.g0[k] >= capacities.energy_limit_j[k]:
+        return Reason.ENERGY
+    if capacities.most[k] < d:
+        return Reason.MIN_BATCH_DATA
+    if c.c2[k] * d + c.c1[k] * d + c.c0[k] > capacities.cycle_time_s:
+        return Reason.MIN_BATCH_TIME
+    return Reason.MIN_BATCH_ENERGY
+
+
+def carried(problem: AllocationProblem, cycle_time_s: float | None = None) -> int:
+    """Return how many samples all able learners carry at one epoch each.
+
+    Parameters
+    ----------
+    problem : AllocationProblem
+        The limits. Its total does not cap the answer's learners one by one.
+    cycle_time_s : float, optional
+        Another cycle time, infinity for none.
+    """
+    capacities = Capacities.of(problem, cycle_time_s)
+    able, _ = screen(capacities)
+    return int(capacities.take(able).at(1).sum()) if len(able) else 0
+
+
+def diagnose(problem: AllocationProblem, detail: str = "") -> Diagnosis:
+    """Say how much is missing, and find the smallest cycle time that would do.
+
+    Parameters
+    ----------
+    problem : AllocationProblem
+        A problem without a solution.
+    detail : str
+        What a solver's own rule adds.
+    """
+    fits = carried(problem)
+    enough_time = smallest(
+        problem.cycle_time_s, lambda time_s: carried(problem, time_s) >= problem.total_samples
+    )
+    usable = fits if fits >= problem.min_samples * len(problem) else 0
+    return Diagnosis(problem.total_samples, min(usable, problem.total_samples), enough_time, detail)
+
+
+def smallest(start: float, works: Callable[[float], bool]) -> float | None:
+    """Return the smallest float from which a monotone condition holds; None if it never does.
+
+    Bisects over the floats themselves, so the answer is exact to the last bit in at most 64 steps
+    after the range is found.
+
+    Parameters
+    ----------
+    start : float
+        A positive number, where the search begins.
+    works : callable
+        False below some number, True from there on.
+    """
+    if not works(np.inf):
+        return None
+    high = start
+    while not works(high):
+        high *= 2
+    low = _bits(np.nextafter(0, 1))
+    top = _bits(high)
+    while low < top:
+        middle = (low + top) // 2
+        if works(_float(middle)):
+            top = middle
+        else:
+            low = middle + 1
+    return _float(top)
+
+
+def _bits(x: float) -> int:
+    """Positive floats in their order, as integers."""
+    return int(np.float64(x).view(np.int64))
+
+
+def _float(bits: int) -> float:
+    return float(np.int64(bits).view(np.float64))

@@ -1,0 +1,124 @@
+"""What one sample and the model cost, in operations and in bits, whoever does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from flwr_mel._validate import complain, count, number
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The training job as the cost model sees it.
+
+    Parameters
+    ----------
+    model_parameters : int
+        Parameters exchanged per cycle in each direction, S_m in the paper.
+    operations_per_sample : float
+        Operations to train on one sample in one epoch, C_m.
+    features : int
+        Features per sample, F.
+    bits_per_feature, bits_per_parameter : float
+        Precision on the wire, P_d and P_m.
+    parameters_per_sample : float
+        Parameters that grow with the batch, S_d (model parallelism); 0 otherwise.
+    label_bits : float
+        Bits shipped per label. The paper counts the features alone, hence 0.
+    model_compression, data_compression : float
+        Bits sent divided by bits before compression, for the model and for the samples.
+    ship_data : bool
+        True: parallelized learning (PL), the server ships the samples. False: federated learning
+        (FL), data stay with the learners.
+    """
+
+    model_parameters: int
+    operations_per_sample: float
+    features: int
+    bits_per_feature: float = 8
+    bits_per_parameter: float = 32
+    parameters_per_sample: float = 0
+    label_bits: float = 0
+    model_compression: float = 1.0
+    data_compression: float = 1.0
+    ship_data: bool = True
+
+    def __post_init__(self) -> None:
+        count("model_parameters", self.model_parameters, least=1)
+        number("operations_per_sample", self.operations_per_sample, above=0)
+        count("features", self.features, least=1)
+        for name in (
+            "bits_per_feature",
+            "bits_per_parameter",
+            "model_compression",
+            "data_compression",
+        ):
+            number(name, getattr(self, name), above=0)
+        for name in ("parameters_per_sample", "label_bits"):
+            number(name, getattr(self, name), least=0)
+        if not isinstance(self.ship_data, bool):
+            raise complain("ship_data", "True (PL) or False (FL)", self.ship_data)
+
+    @classmethod
+    def mlp(
+        cls,
+        layers: Sequence[int],
+        *,
+        bits_per_feature: float = 8,
+        bits_per_parameter: float = 32,
+        label_bits: float = 0,
+        model_compression: float = 1.0,
+        data_compression: float = 1.0,
+        ship_data: bool = True,
+    ) -> Workload:
+        """Derive S_m and C_m of a fully connected network from its layer sizes.
+
+        As in the paper S_m counts the weights (280,440 for 784-300-124-60-10) and C_m is four
+        operations per weight and bias: a multiplication and an addition forward, the same backward.
+
+        Parameters
+        ----------
+        layers : sequence of int
+            Sizes from the input to the output layer, at least two.
+        bits_per_feature, bits_per_parameter, label_bits : float
+            As in the class.
+        model_compression, data_compression : float
+            As in the class.
+        ship_data : bool
+            As in the class.
+        """
+        sizes = [count(f"layers[{i}]", n, least=1) for i, n in enumerate(layers)]
+        if len(sizes) < 2:
+            raise complain("layers", "at least an input and an output size", list(layers))
+        weights = sum(a * b for a, b in pairwise(sizes))
+        biases = sum(sizes[1:])
+        return cls(
+            model_parameters=weights,
+            operations_per_sample=4 * (weights + biases),
+            features=sizes[0],
+            bits_per_feature=bits_per_feature,
+            bits_per_parameter=bits_per_parameter,
+            label_bits=label_bits,
+            model_compression=model_compression,
+            data_compression=data_compression,
+            ship_data=ship_data,
+        )
+
+    @property
+    def sample_bits(self) -> float:
+        """Bits to ship one sample to a learner; 0 in FL."""
+        if not self.ship_data:
+            return 0.0
+        return (self.features * self.bits_per_feature + self.label_bits) * self.data_compression
+
+    @property
+    def model_bits(self) -> float:
+        """Bits of the model that do not depend on the batch, one way: P_m S_m."""
+        return self.model_parameters * self.bits_per_parameter * self.model_compression
+
+    @property
+    def model_bits_per_sample(self) -> float:
+        """Bits of the model that grow with the batch, one way: P_m S_d."""
+        return self.parameters_per_sample * self.bits_per_parameter * self.model_compression

@@ -1,0 +1,70 @@
+"""The heterogeneity-unaware schemes: everybody gets the same batch (HU-Sync, HU-Asyn)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_mel.allocation.allocate import Proposal
+from flwr_mel.allocation.capacity import Capacities
+from flwr_mel.allocation.problem import AllocationProblem
+from flwr_mel.allocation.screening import smallest
+from flwr_mel.allocation.solution import Diagnosis, Infeasible, Reason, Status
+
+
+@dataclass(frozen=True, slots=True)
+class EqualBatches:
+    """Give every learner d/K samples and the epochs that staleness then allows.
+
+    tau_k = min(own maximum, least own maximum + c). The d mod K samples that do not divide go one each
+    to the first learners. A learner that cannot do one epoch on its batch has tau_k = 0, which counts
+    as the least, and does not take part: its samples stay unused and the status is PARTIAL. With c = 0
+    one such learner stops everybody, and the problem is infeasible for this scheme.
+    """
+
+    def solve(self, problem: AllocationProblem) -> Proposal:
+        """Propose equal batches, or raise `Infeasible`."""
+        batch = equal_batches(problem)
+        own = _own_most(problem, batch, problem.cycle_time_s)
+        epochs = np.minimum(own, int(own.min()) + problem.staleness)
+        if not epochs.any():
+            raise Infeasible(diagnose_equal(problem))
+        samples = np.where(epochs > 0, batch, 0)
+        left_out = {int(k): Reason.BATCH for k in np.flatnonzero(epochs == 0)}
+        status = Status.PARTIAL if left_out else Status.OPTIMAL
+        # Given the batches nothing better exists: the bound is the objective.
+        return Proposal(epochs, samples, int(epochs.sum()), status, left_out)
+
+
+def equal_batches(problem: AllocationProblem) -> npt.NDArray[np.int64]:
+    """Return d/K per learner, in integers that sum to d."""
+    share, rest = divmod(problem.total_samples, len(problem))
+    return share + (np.arange(len(problem)) < rest).astype(np.int64)
+
+
+def _own_most(
+    problem: AllocationProblem, batch: npt.NDArray[np.int64], cycle_time_s: float
+) -> npt.NDArray[np.int64]:
+    """Return the most epochs each learner can do on its batch, whatever the others do."""
+    own = np.zeros(len(problem), dtype=np.int64)
+    for size in np.unique(batch):
+        who = np.flatnonzero((batch == size) & (problem.max_samples >= size))
+        if len(who):
+            part = replace(Capacities.of(problem, cycle_time_s).take(who), least=int(size))
+            own[who] = part.most_epochs
+    return own
+
+
+def diagnose_equal(problem: AllocationProblem) -> Diagnosis:
+    """Say who cannot carry an equal batch, and which cycle time would let everybody do so."""
+    batch = equal_batches(problem)
+    own = _own_most(problem, batch, problem.cycle_time_s)
+    stuck = np.flatnonzero(own == 0)
+    detail = (
+        f"{len(stuck)} of {len(problem)} learners cannot do one epoch on an equal batch of {int(batch[-1]):,} "
+        f"samples (the first: learner {int(stuck[0])})"
+    )
+    time_s = smallest(problem.cycle_time_s, lambda t: bool(_own_most(problem, batch, t).all()))
+    return Diagnosis(problem.total_samples, 0, time_s, detail)
