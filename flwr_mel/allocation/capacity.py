@@ -36,7 +36,7 @@ class Capacities:
     energy_limit_j : array
         E_k.
     most : array
-        min(d_k^max, d): no batch is larger.
+        d_k^max: no batch is larger.
     least : int
         d_l.
     max_epochs : int
@@ -57,7 +57,7 @@ class Capacities:
             coefficients=problem.coefficients,
             cycle_time_s=problem.cycle_time_s if cycle_time_s is None else cycle_time_s,
             energy_limit_j=problem.energy_limit_j,
-            most=np.minimum(problem.max_samples, problem.total_samples),
+            most=problem.max_samples,
             least=problem.min_samples,
             max_epochs=problem.max_epochs,
         )
@@ -139,20 +139,34 @@ class Capacities:
         return kept
 
     @cached_property
-    def most_epochs(self) -> IntArray:
-        """The most epochs each learner can do on the least batch; 0 for one that cannot take part."""
+    def _relaxed_most_epochs(self) -> FloatArray:
+        """The most epochs on the least batch, as a real number; negative where the batch does not fit."""
         c, d = self.coefficients, float(self.least)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             by_time = (self._time_left / d - c.c1) / c.c2
             by_energy = (self._energy_left / d - c.g1) / c.g2
         by_energy[np.isnan(by_energy)] = np.inf
-        real = np.clip(np.minimum(by_time, by_energy), 0, self.max_epochs)
-        batch = np.full(len(self), self.least, dtype=np.int64)
-        tau = np.maximum(np.rint(real).astype(np.int64) - 2, 0)
-        for _ in range(4):
-            tau += self._keeps(tau + 1, batch) & (tau < self.max_epochs)
-        # tau = 0 is no proof that the fixed costs fit; most_epochs >= 1 is.
-        return np.where((tau >= 1) & self._keeps(tau, batch), tau, 0)
+        return np.minimum(by_time, by_energy)
+
+    @cached_property
+    def most_epochs(self) -> IntArray:
+        """The most epochs each learner can do on the least batch; 0 for one that cannot take part."""
+        real = np.clip(self._relaxed_most_epochs, 0, self.max_epochs)
+        tau: IntArray = real.astype(np.int64)
+        # The quotient is off by a few units in the last place of its largest intermediate value.
+        with np.errstate(over="ignore"):
+            size = np.minimum(self._time_left / (self.least * self.coefficients.c2), 2.0**53)
+        near = np.flatnonzero(
+            np.abs(real - np.rint(real)) <= 16 * np.finfo(float).eps * np.maximum(size, 1.0)
+        )
+        if len(near):
+            part, batch = self.take(near), np.full(len(near), self.least, dtype=np.int64)
+            best = np.maximum(np.rint(real[near]).astype(np.int64) - 2, 0)
+            for _ in range(4):
+                best += part._keeps(best + 1, batch) & (best < self.max_epochs)
+            tau[near] = np.where(part._keeps(best, batch), best, 0)
+        tau[self.most < self.least] = 0
+        return tau
 
 
 def relaxed_synchronous(capacities: Capacities, total_samples: int) -> float:
@@ -168,7 +182,8 @@ def relaxed_synchronous(capacities: Capacities, total_samples: int) -> float:
     total_samples : int
         d.
     """
-    low, high = 1.0, _real_most_epochs(capacities)
+    low = 1.0
+    high = float(max(low, min(capacities._relaxed_most_epochs.min(), capacities.max_epochs)))
 
     def enough(tau: float) -> bool:
         return bool(capacities.relaxed(tau).sum() >= total_samples)
@@ -179,13 +194,3 @@ def relaxed_synchronous(capacities: Capacities, total_samples: int) -> float:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if enough(middle) else (low, middle)
     return low
-
-
-def _real_most_epochs(capacities: Capacities) -> float:
-    """Return the real tau up to which every learner carries the least batch."""
-    c, d = capacities.coefficients, float(capacities.least)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        by_time = (capacities._time_left / d - c.c1) / c.c2
-        by_energy = (capacities._energy_left / d - c.g1) / c.g2
-    by_energy[np.isnan(by_energy)] = np.inf
-    return float(max(1.0, min(np.minimum(by_time, by_energy).min(), capacities.max_epochs)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 import numpy as np
+import numpy.typing as npt
 
 from flwr_mel._validate import FloatArray, IntArray
 
@@ -44,43 +45,49 @@ def hand_out(rule: Handout, total: int, capacity: IntArray, least: int, epochs: 
         samples = np.full(len(capacity), least, dtype=np.int64)
         samples[order] += np.clip(total - least * len(capacity) - before, 0, room)
         return samples
-    weight = capacity.astype(np.float64) if rule is Handout.PROPORTIONAL else np.ones(len(capacity))
-    return _round(_water_level(total, capacity, least, weight), total, capacity, least)
+    share = _proportional(total, capacity, least) if rule is Handout.PROPORTIONAL else _even(total, capacity)
+    return _round(share, total, capacity, least)
 
 
-def _water_level(total: int, capacity: IntArray, least: int, weight: FloatArray) -> FloatArray:
-    """Real d_k = clip(level * weight_k, least, capacity_k) that sum to `total`.
+def _proportional(total: int, capacity: IntArray, least: int) -> FloatArray:
+    """Real d_k = max(level * cap_k, d_l) with the sum d. The level is at most 1, so no ceiling binds."""
+    free = np.ones(len(capacity), dtype=np.bool_)
+    while True:
+        level = (total - least * int((~free).sum())) / max(int(capacity[free].sum()), 1)
+        low = free & (level * capacity < least)
+        if not low.any():
+            return np.where(free, level * capacity, float(least))
+        free &= ~low
 
-    The sum grows piecewise linearly with the level and bends where a learner leaves its floor or
-    meets its ceiling: sort the bends, find the piece, solve it.
-    """
-    rise, stop = least / weight, capacity / weight
-    bends = np.concatenate([rise, stop])
-    slope_change = np.concatenate([weight, -weight])
-    order = np.argsort(bends, kind="stable")
-    bends, slope = bends[order], np.cumsum(slope_change[order])
-    filled = least * len(capacity) + np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(bends))])
-    piece = max(int(np.searchsorted(filled, total, side="right")) - 1, 0)
-    level = bends[piece]
-    if slope[piece] > 0:
-        level += (total - filled[piece]) / slope[piece]
-    share: FloatArray = np.clip(level * weight, least, capacity)
-    return share
+
+def _even(total: int, capacity: IntArray) -> FloatArray:
+    """Real d_k = min(level, cap_k) with the sum d. The level is at least d/K >= d_l: no floor binds."""
+    free = np.ones(len(capacity), dtype=np.bool_)
+    while True:
+        level = (total - int(capacity[~free].sum())) / max(int(free.sum()), 1)
+        high = free & (capacity < level)
+        if not high.any():
+            return np.where(free, level, capacity)
+        free &= ~high
 
 
 def _round(share: FloatArray, total: int, capacity: IntArray, least: int) -> IntArray:
-    """Round to integers with the exact sum, largest remainders first."""
+    """Round to integers with the exact sum, largest remainders first, equals in the fleet's order."""
     samples = np.clip(np.floor(share).astype(np.int64), least, capacity)
-    missing = total - int(samples.sum())
-    while missing > 0:
+    while (missing := total - int(samples.sum())) > 0:
         open_ = np.flatnonzero(samples < capacity)
-        chosen = open_[np.argsort(samples[open_] - share[open_], kind="stable")[:missing]]
-        samples[chosen] += 1
-        missing -= len(chosen)
-    while missing < 0:
-        # Only float noise gets here: a floor that came out one too high.
+        samples[open_[_first_largest(share[open_] - samples[open_], missing)]] += 1
+    while missing < 0:  # only float noise gets here: a floor that came out one too high
         open_ = np.flatnonzero(samples > least)
-        chosen = open_[np.argsort(share[open_] - samples[open_], kind="stable")[:-missing]]
-        samples[chosen] -= 1
-        missing += len(chosen)
+        samples[open_[_first_largest(samples[open_] - share[open_], -missing)]] -= 1
+        missing = total - int(samples.sum())
     return samples
+
+
+def _first_largest(values: FloatArray, n: int) -> npt.NDArray[np.intp]:
+    """Indices of the n largest values, of equal ones the first, without a full sort."""
+    if n >= len(values):
+        return np.arange(len(values))
+    edge = np.partition(values, len(values) - n)[len(values) - n]
+    above = np.flatnonzero(values > edge)
+    return np.concatenate([above, np.flatnonzero(values == edge)[: n - len(above)]])

@@ -1,4 +1,4 @@
-"""The inverse questions: how fast, and how green, can a given number of epochs be?
+"""The inverse questions: how fast, and how green, a given number of epochs can be.
 
 With the epochs fixed, costs are linear in the samples. The known Flower schedulers for fixed epochs
 place sample after sample (OLAR for the makespan, ECMTC for energy under a deadline); the same optima

@@ -113,10 +113,11 @@ class AllocationProblem:
 
     def _check_across_fields(self) -> None:
         learners = len(self)
-        if self.total_samples < learners * self.min_samples:
+        needed = learners * self.min_samples
+        if self.total_samples < needed:
             raise complain(
                 "total_samples",
-                f"at least learners * min_samples = {learners} * {self.min_samples} = {learners * self.min_samples}",
+                f"at least learners * min_samples = {learners} * {self.min_samples} = {needed}",
                 self.total_samples,
                 "Lower min_samples, drop learners or use more samples.",
             )

@@ -95,7 +95,7 @@ class Diagnosis:
         return "; ".join(parts)
 
 
-class Infeasible(Exception):  # noqa: N818 - reads as the answer it is
+class Infeasible(Exception):
     """No allocation keeps all limits. The message says why and what would mend it."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:

@@ -63,8 +63,8 @@ def diagnose_equal(problem: AllocationProblem) -> Diagnosis:
     own = _own_most(problem, batch, problem.cycle_time_s)
     stuck = np.flatnonzero(own == 0)
     detail = (
-        f"{len(stuck)} of {len(problem)} learners cannot do one epoch on an equal batch of {int(batch[-1]):,} "
-        f"samples (the first: learner {int(stuck[0])})"
+        f"{len(stuck)} of {len(problem)} learners cannot do one epoch on an equal batch of "
+        f"{int(batch[-1]):,} samples (the first: learner {int(stuck[0])})"
     )
     time_s = smallest(problem.cycle_time_s, lambda t: bool(_own_most(problem, batch, t).all()))
     return Diagnosis(problem.total_samples, 0, time_s, detail)

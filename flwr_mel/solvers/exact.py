@@ -22,10 +22,13 @@ from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import diagnose, screen
 from flwr_mel.allocation.solution import Infeasible, Reason, Status
-from flwr_mel.solvers.knapsack import Relaxed, improve, relax, total, upper_bounds
+from flwr_mel.solvers.knapsack import Price, Relaxed, improve, relax, total, upper_bounds
 
 #: Entries (learners times epochs) a table of capacities may have: 1.6 GB.
 _LARGEST_TABLE = 200_000_000
+
+#: From here on a look at a sample of the fleet pays before a look at all of it.
+_LARGE = 20_000
 
 
 class Exclude(StrEnum):
@@ -95,16 +98,14 @@ class Exact:
             raise RuntimeError("no window holds a solution although one epoch each fits")
         if self.tie_break is TieBreak.SPREAD:
             best = _least_spread(search, mine, problem.staleness, best)
-        excluded |= {
-            int(able[k]): Reason.STRAGGLER for k in set(range(len(able))) - set(best.members.tolist())
-        }
+        if len(best.members) < len(able):
+            excluded |= {int(k): Reason.STRAGGLER for k in np.delete(able, best.members)}
         epochs = np.zeros(len(problem), dtype=np.int64)
         samples = np.zeros(len(problem), dtype=np.int64)
         who = able[best.members]
         epochs[who] = best.epochs
-        samples[who] = hand_out(
-            self.handout, problem.total_samples, best.capacity, problem.min_samples, best.epochs
-        )
+        room = mine.take(best.members).at(best.epochs)
+        samples[who] = hand_out(self.handout, problem.total_samples, room, problem.min_samples, best.epochs)
         status = Status.OPTIMAL if best.bound == best.sum_epochs else Status.FEASIBLE
         return Proposal(epochs, samples, best.bound, status, excluded, {"windows": search.windows})
 
@@ -155,21 +156,22 @@ class _Search:
         if (last - first + 1) * len(capacities) > _LARGEST_TABLE:
             rule = "small enough for a table of learners times epochs"
             raise complain("staleness", rule, staleness, "Lower it, or set max_epochs.")
-        table = capacities.table(first, last)
+        # Capacity beyond the demand is of no use, and without it the bounds are tighter.
+        table = np.minimum(capacities.table(first, last), self.demand)
         allowed = np.arange(first, last + 1)[:, None] <= most
         base = first * len(capacities)  # rows count from `first`, so sums and bounds count from here
         goal, found = max(at_least - base, 0), None
         bounds = [(len(table) - 1) * len(capacities)] * (sync - first + 1)
+        scouted = self._scout(table, most - first, staleness, len(bounds))
         todo = set(range(len(bounds)))
-        window = sync - first
+        window = max(scouted, key=lambda w: scouted[w][0]) if scouted else len(bounds) - 1
         while True:
             todo.discard(window)
+            scouted.pop(window, None)
             self.windows += 1
             part = slice(window, window + staleness + 1)
-            top = np.minimum(most - (first + window), len(table[part]) - 1)
-            relaxed = relax(table[part], top, self.demand)
-            new = upper_bounds(table, allowed, staleness + 1, relaxed.price, self.demand)
-            bounds = [min(old, fresh) for old, fresh in zip(bounds, new, strict=False)]
+            relaxed = _relax_window(table, most - first, staleness, window, self.demand)
+            bounds = self._tighten(bounds, table, allowed, staleness, relaxed.price)
             rows, bounds[window] = self._inside(
                 table[part], allowed[part], relaxed, window, bounds[window], goal
             )
@@ -181,13 +183,49 @@ class _Search:
             # A window is worth a visit if it can do better, or as well with more capacity to spare.
             # Beyond the core ties are left alone.
             enough = goal + (len(capacities) > self.core)
-            todo = {w for w in todo if bounds[w] >= enough}
+            while todo := {w for w in todo if bounds[w] >= enough}:
+                window = max(todo, key=lambda w: (bounds[w], w))
+                if window not in scouted:
+                    break
+                bounds = self._tighten(bounds, table, allowed, staleness, scouted.pop(window)[1])
             if not todo:
                 break
-            window = max(todo, key=lambda w: (bounds[w], w))
         if found is None:
             return None
         return _Best(members, found.epochs, found.capacity, max(base + max(bounds), found.sum_epochs))
+
+    def _tighten(
+        self,
+        bounds: list[int],
+        table: IntArray,
+        allowed: npt.NDArray[np.bool_],
+        staleness: int,
+        price: Price,
+    ) -> list[int]:
+        """Lower the bounds of all windows by what a price proves."""
+        fresh = upper_bounds(table, allowed, staleness + 1, price, self.demand)
+        return [min(pair) for pair in zip(bounds, fresh, strict=False)]
+
+    def _scout(
+        self, table: IntArray, top: IntArray, staleness: int, windows: int
+    ) -> dict[int, tuple[int, Price]]:
+        """Look at a sample of a large fleet: per window its promise, and a price that bounds it well.
+
+        The sample says where to begin, and its prices dismiss windows at a fraction of a visit's cost.
+        """
+        learners = table.shape[1]
+        if learners <= _LARGE or windows == 1:
+            return {}
+        few = _sample(learners)
+        table, top, share = table[:, few], top[few], self.demand * len(few) // learners
+        allowed = np.arange(len(table))[:, None] <= top
+        scouted = {}
+        for window in range(windows):
+            if total(table[window]) >= share:
+                price = _relax_window(table, top, staleness, window, share).price
+                promise = upper_bounds(table, allowed, staleness + 1, price, share)[window]
+                scouted[window] = (promise, price)
+        return scouted
 
     def _inside(
         self,
@@ -213,7 +251,20 @@ class _Search:
                 return found.rows, target if found.complete else bound
             if found.complete:
                 bound = target - 1
+            elif target == rough + 1:
+                break
         return (relaxed.rows if rough >= goal else None), bound
+
+
+def _relax_window(table: IntArray, top: IntArray, staleness: int, window: int, demand: int) -> Relaxed:
+    """Solve the relaxation of one window of a table; `top` is each learner's highest row in it."""
+    part = table[window : window + staleness + 1]
+    return relax(part, np.minimum(top - window, len(part) - 1), demand)
+
+
+def _sample(learners: int) -> npt.NDArray[np.intp]:
+    """Pick learners evenly from a large fleet, always the same ones."""
+    return np.linspace(0, learners - 1, _LARGE // 4).astype(np.intp)
 
 
 def synchronous(capacities: Capacities, demand: int) -> int:
@@ -232,8 +283,8 @@ def synchronous(capacities: Capacities, demand: int) -> int:
         return total(capacities.at(tau)) >= demand
 
     # A sample of a large fleet tells nearly where the answer is; two or three looks settle it.
-    if len(capacities) > 20_000:
-        few = capacities.take(np.linspace(0, len(capacities) - 1, 5000).astype(np.intp))
+    if len(capacities) > _LARGE:
+        few = capacities.take(_sample(len(capacities)))
         share = demand * len(few) / len(capacities)
         guess = _bisect(low, high, lambda tau: bool(few.relaxed(tau).sum() >= share))
         step = 1

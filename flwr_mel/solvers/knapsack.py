@@ -21,6 +21,9 @@ from flwr_mel._validate import IntArray
 #: Worse than any real value, and still far from overflow when added up.
 WORST = -(2**61)
 
+#: Learners left open when there are too many for all of them.
+_FEW = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -95,25 +98,34 @@ def _hull_steps(caps: IntArray, top: IntArray) -> list[_Steps]:
     Most learners have one step; those whose capacity bends (time gives way to energy, or to the
     learner's own data) stay for another pass.
     """
-    steps = []
     learner = np.flatnonzero(top > 0)
-    everybody = len(learner) == caps.shape[1]
-    start = np.zeros(len(learner), dtype=np.int64)
-    row = np.arange(caps.shape[0], dtype=np.int64)[:, None]
+    whole = len(learner) == caps.shape[1]
+    mine, top = (caps, top) if whole else (caps[:, learner], top[learner])
+    start = np.zeros(1, dtype=np.int64)  # one entry stands for all in the first pass
+    steps = []
     while len(learner):
-        mine = caps if everybody else caps[:, learner]
-        here = np.take_along_axis(mine, start[None, :], axis=0)[0]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slope = (here - mine) / (row - start)
-        slope[(row <= start) | (row > top[learner])] = np.inf
-        # The last of equal slopes, so that collinear points are one step.
-        stop = len(row) - 1 - np.argmin(slope[::-1], axis=0)
-        loss = here - np.take_along_axis(mine, stop[None, :], axis=0)[0]
-        steps.append(_Steps(learner, start, stop, loss))
-        more = stop < top[learner]
-        learner, start = learner[more], stop[more]
-        everybody = False
+        stop, loss = _next_vertex(mine, start, top)
+        steps.append(_Steps(learner, np.broadcast_to(start, stop.shape), stop, loss))
+        more = np.flatnonzero(stop < top)
+        learner, start, mine, top = learner[more], stop[more], mine[:, more], top[more]
     return steps
+
+
+def _next_vertex(caps: IntArray, start: IntArray, top: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the next hull vertex after `start`, and the capacity lost on the way.
+
+    It is the row with the least loss per epoch; of equals the last, so collinear points are one step.
+    """
+    here = caps[0] if len(start) == 1 and start[0] == 0 else caps[start, np.arange(caps.shape[1])]
+    best = np.full(caps.shape[1], np.inf)
+    stop = np.zeros(caps.shape[1], dtype=np.int64)
+    for row in range(int(start.min()) + 1, len(caps)):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = (here - caps[row]) / (row - start)
+        better = (slope <= best) & (row <= top) & (row > start)
+        np.copyto(best, slope, where=better)
+        np.copyto(stop, row, where=better)
+    return stop, here - caps[stop, np.arange(caps.shape[1])]
 
 
 def upper_bounds(
@@ -185,29 +197,31 @@ def improve(
     demand, target : int
         d and the sum of rows asked for.
     core : int
-        At most that many learners are left open; with more the search is not complete.
+        At most that many learners are left open. With more of them the search is not complete, and a
+        few hundred with the smallest losses are tried: in a large fleet they nearly always suffice.
     """
     score = _scores(caps, allowed, price)
+    everybody = np.arange(caps.shape[1])
     best_row = np.argmax(score, axis=0)
-    best = np.take_along_axis(score, best_row[None, :], axis=0)[0]
+    best = score[best_row, everybody]
     bound = total(best) - price.p * demand  # times q
     budget = bound - price.q * target
     if budget < 0:
         return Improved(None, complete=True)
-    # The affordable losses, learner by learner; a masked entry is far above any budget.
-    losses = best[None, :] - score
-    affordable = losses <= budget
-    open_ = np.flatnonzero(affordable.sum(axis=0) > 1)
+    score[best_row, everybody] = WORST
+    second_loss = best - score.max(axis=0)
+    open_ = np.flatnonzero(second_loss <= budget)
     complete = len(open_) <= core
-    second = np.where(affordable[:, open_], losses[:, open_], budget + 1)
-    second[best_row[open_], np.arange(len(open_))] = budget + 1
-    open_ = open_[np.argsort(second.min(axis=0), kind="stable")][:core]
+    if not complete and len(open_) > _FEW:
+        open_ = open_[np.argpartition(second_loss[open_], _FEW)[:_FEW]]
+    open_ = open_[np.argsort(second_loss[open_], kind="stable")]
+    losses = best[open_] - _scores(caps[:, open_], allowed[:, open_], price)
     settled = total(best_row) - total(best_row[open_])
 
     layers: list[tuple[int, npt.NDArray[np.int32]]] = []
     first, loss = settled, np.zeros(1, dtype=np.int64)
-    for k in open_:
-        first, loss, picks = _extend(first, loss, np.flatnonzero(affordable[:, k]), losses[:, k], budget)
+    for column in losses.T:
+        first, loss, picks = _extend(first, loss, np.flatnonzero(column <= budget), column, budget)
         layers.append((first, picks))
     sums = first + np.arange(len(loss))
     good = np.flatnonzero((sums >= target) & (loss <= bound - price.q * sums))

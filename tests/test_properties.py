@@ -1,0 +1,91 @@
+"""Invariants that hold for every problem and every solver."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flwr_mel import AllocationProblem, Coefficients, Status, allocate
+from flwr_mel.allocation.handout import Handout, hand_out
+from flwr_mel.allocation.verify import violations
+from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
+
+positive = st.floats(1e-5, 1e-1)
+costs = st.floats(0, 1e-2)
+
+
+@st.composite
+def problems(draw):
+    k = draw(st.integers(1, 8))
+
+    def several(of):
+        return draw(st.lists(of, min_size=k, max_size=k))
+
+    coefficients = Coefficients(
+        several(positive), several(costs), several(st.floats(0, 3)), several(costs), several(costs), several(costs)
+    )
+    least = draw(st.integers(1, 50))
+    return AllocationProblem(
+        coefficients,
+        draw(st.floats(0.5, 50)),
+        draw(st.none() | st.floats(0.01, 50)),
+        total_samples=draw(st.integers(k * least, 4000 + k * least)),
+        staleness=draw(st.integers(0, 7)),
+        min_samples=least,
+        max_samples=draw(st.none() | st.integers(1, 5000)),
+        max_epochs=draw(st.none() | st.integers(1, 30)),
+    )
+
+
+SOLVERS = [
+    Exact(),
+    Exact(handout="even", exclude="optimal"),
+    Exact(handout="strongest-first", tie_break="spread"),
+    Exact(core=1),
+    EqualBatches(),
+    SuggestImprove(suggest="bisection"),
+]
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+@given(problem=problems())
+def test_every_solver_keeps_every_limit(solver, problem):
+    solution = allocate(problem, solver, throw=False)
+    if solution.status is Status.INFEASIBLE:
+        assert solution.diagnosis is not None
+        assert not solution.epochs.any()
+        return
+    whole = solution.status is not Status.PARTIAL
+    assert violations(problem, solution.epochs, solution.samples, all_samples=whole) == []
+    assert solution.mean_epochs <= solution.bound
+    assert (solution.time_s <= problem.cycle_time_s).all()
+    assert (solution.energy_j <= problem.energy_limit_j).all()
+    assert set(solution.excluded) == set(np.flatnonzero(solution.epochs == 0).tolist())
+    if isinstance(solver, Exact) and solver.core > 1:
+        assert solution.status is Status.OPTIMAL
+
+
+@settings(max_examples=100, deadline=None)
+@given(problem=problems())
+def test_solvers_agree_on_feasibility_and_none_beats_exact(problem):
+    best = allocate(problem, Exact(), throw=False)
+    other = allocate(problem, SuggestImprove(suggest="bisection"), throw=False)
+    assert best.status.ok == other.status.ok
+    assert other.mean_epochs <= best.mean_epochs <= other.bound + 1e-12
+    free = allocate(problem, Exact(exclude="optimal"), throw=False)
+    assert free.mean_epochs >= best.mean_epochs
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.data(), st.sampled_from(list(Handout))
+)
+def test_hand_out_uses_every_sample_within_the_capacities(capacity, data, rule):
+    caps = np.array(capacity)
+    least = data.draw(st.integers(1, int(caps.min())))
+    total = data.draw(st.integers(least * len(caps), int(caps.sum())))
+    samples = hand_out(rule, total, caps, least, np.ones(len(caps), dtype=np.int64))
+    assert samples.sum() == total
+    assert (samples >= least).all()
+    assert (samples <= caps).all()
