@@ -1,0 +1,54 @@
+"""The command line ``flwr-mel``: one file per command, each registered here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flwr_mel import __version__
+from flwr_mel.cli.fleet import EXAMPLES as FLEET_EXAMPLES
+from flwr_mel.cli.fleet import fleet
+from flwr_mel.cli.plan import EXAMPLES as PLAN_EXAMPLES
+from flwr_mel.cli.plan import plan
+from flwr_mel.cli.shared import Commands
+
+app = typer.Typer(
+    cls=Commands,
+    invoke_without_command=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start here:\n\nflwr-mel fleet --paper --seed 0 > fleet.toml\n\n"
+    "flwr-mel plan fleet.toml --cycle-time 10 --samples 60000 --staleness 2",
+)
+app.command(epilog=PLAN_EXAMPLES)(plan)
+app.command(epilog=FLEET_EXAMPLES)(fleet)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"flwr-mel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 - acts through its callback
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Decide how many epochs and samples each device of a fleet gets, every cycle.
+
+    So that all report in time, nobody exceeds its energy limit and as much learning as possible happens.
+
+    Exit codes: 0 done, 2 bad input, 3 infeasible, 1 a bug of ours.
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

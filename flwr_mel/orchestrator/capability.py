@@ -1,0 +1,137 @@
+"""What a learner says it can do, checked before anything is built on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flwr_mel import wire
+from flwr_mel._validate import MAX_COUNT, complain, number
+from flwr_mel.costs import Coefficients, Workload
+from flwr_mel.learners import Device
+
+Costs = tuple[float, float, float, float, float, float]
+
+# What is physically plausible, with much room. Values outside are refused, not clipped.
+_RANGES: dict[str, tuple[float, float]] = {
+    wire.CPU_HZ: (1e3, 1e18),
+    wire.RATE_BPS: (1.0, 1e15),
+    wire.TX_POWER_W: (0.0, 1e6),
+    wire.CAPACITANCE: (0.0, 1.0),
+    wire.EXPONENT: (0.0, 5.0),
+    wire.COEFFICIENTS[0]: (1e-15, 1e9),
+    **dict.fromkeys(wire.COEFFICIENTS[1:], (0.0, 1e9)),
+    wire.ENERGY_LIMIT_J: (1e-12, 1e15),
+    wire.BATTERY_J: (0.0, 1e15),
+}
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """A learner's own account of itself.
+
+    Parameters
+    ----------
+    learner : str
+        A name that stays the same from run to run; orders the learners and seeds their work.
+    device : Device, optional
+        Physical values.
+    measured : tuple of six floats, optional
+        Coefficients c2, c1, c0, g2, g1, g0. They win over physical values.
+    energy_limit_j : float, optional
+        Joules the learner may spend in the coming cycle.
+    max_samples : int, optional
+        Samples it holds (federated) or can take (parallelized).
+    battery_j : float, optional
+        What is left in its battery.
+    """
+
+    learner: str
+    device: Device | None = None
+    measured: Costs | None = None
+    energy_limit_j: float | None = None
+    max_samples: int | None = None
+    battery_j: float | None = None
+
+    @classmethod
+    def parse(cls, said: Mapping[str, object], fallback_name: str) -> Capability:
+        """Read a learner's words; raise ValueError with the reason when one of them is no good.
+
+        Parameters
+        ----------
+        said : mapping
+            Keys of `flwr_mel.wire`; others are ignored.
+        fallback_name : str
+            Used when the learner gives no name.
+        """
+        name = said.get(wire.LEARNER, fallback_name)
+        if not isinstance(name, str | int) or isinstance(name, bool) or len(str(name)) > _LONGEST_NAME:
+            raise complain(wire.LEARNER, f"a name of at most {_LONGEST_NAME} characters", type(name).__name__)
+        values = {key: _plausible(key, said[key]) for key in _RANGES if key in said}
+        measured = _all_or_none(values, wire.COEFFICIENTS)
+        physical = _all_or_none(values, (wire.CPU_HZ, wire.RATE_BPS, wire.TX_POWER_W))
+        device = None
+        if physical is not None:
+            extras = {"capacitance": wire.CAPACITANCE, "exponent": wire.EXPONENT}
+            given = {field: values[key] for field, key in extras.items() if key in values}
+            cpu_hz, rate_bps, tx_power_w = physical
+            device = Device(cpu_hz, rate_bps, tx_power_w, name=str(name), **given)  # type: ignore[arg-type]
+        return cls(
+            learner=str(name),
+            device=device,
+            measured=measured,  # type: ignore[arg-type]
+            energy_limit_j=values.get(wire.ENERGY_LIMIT_J),
+            max_samples=_samples(said.get(wire.MAX_SAMPLES)),
+            battery_j=values.get(wire.BATTERY_J),
+        )
+
+    def costs(self, workload: Workload | None) -> Costs | None:
+        """Return c2, c1, c0, g2, g1, g0, or None for a learner that did not say enough."""
+        if self.measured is not None:
+            return self.measured
+        if self.device is None:
+            return None
+        if workload is None:
+            raise ValueError(
+                f"learner {self.learner!r} gives physical values (clock, link, power), so the strategy needs "
+                "workload=, e.g. Workload.mlp((784, 300, 10)), to turn them into time and energy"
+            )
+        c = Coefficients.from_devices([self.device], workload)
+        return (
+            float(c.c2[0]),
+            float(c.c1[0]),
+            float(c.c0[0]),
+            float(c.g2[0]),
+            float(c.g1[0]),
+            float(c.g0[0]),
+        )
+
+
+def _plausible(key: str, value: object) -> float:
+    low, high = _RANGES[key]
+    x = number(key, value)
+    if not low <= x <= high:
+        raise complain(key, f"between {low:g} and {high:g}", value)
+    return x
+
+
+def _samples(value: object) -> int | None:
+    if value is None:
+        return None
+    n = number(wire.MAX_SAMPLES, value, least=0)
+    if not n.is_integer() or n > MAX_COUNT:
+        raise complain(wire.MAX_SAMPLES, "an integer from 0 to 2**40", value)
+    return int(n)
+
+
+def _all_or_none(values: Mapping[str, float], keys: tuple[str, ...]) -> tuple[float, ...] | None:
+    given = [key for key in keys if key in values]
+    if not given:
+        return None
+    missing = [key for key in keys if key not in values]
+    if missing:
+        raise ValueError(
+            f"{missing[0]} is missing: {', '.join(keys)} go together, got only {', '.join(given)}"
+        )
+    return tuple(values[key] for key in keys)

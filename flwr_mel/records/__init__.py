@@ -1,0 +1,14 @@
+"""Typed records of every cycle, and the callbacks that keep them."""
+
+from flwr_mel.records.cycle import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.records.writers import Callback, JsonlWriter, TensorBoardWriter, read_jsonl
+
+__all__ = [
+    "Callback",
+    "CycleRecord",
+    "JsonlWriter",
+    "LearnerRecord",
+    "Outcome",
+    "TensorBoardWriter",
+    "read_jsonl",
+]

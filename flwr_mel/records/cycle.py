@@ -1,0 +1,141 @@
+"""One cycle on the record: what was planned, what came back, what it cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Outcome(StrEnum):
+    """What became of a learner in a cycle."""
+
+    USED = "used"
+    LEFT_OUT = "left out"
+    REFUSED = "refused"
+    FAILED = "failed"
+    LATE = "late"
+
+
+@dataclass(slots=True)
+class LearnerRecord:
+    """One learner in one cycle.
+
+    Parameters
+    ----------
+    learner, node : str
+        The learner's own name and Flower's node id.
+    outcome : Outcome
+        What became of it.
+    reason : str
+        Why it was left out, refused or failed.
+    epochs, samples : int
+        The task.
+    weight : int
+        Samples that count in the average.
+    time_s, energy_j : float
+        Predicted by the cost model.
+    energy_limit_j : float, optional
+        E_k.
+    limited_by : str
+        What keeps it from more: "time", "energy", "data" or "" (nothing yet).
+    reported_time_s, reported_energy_j : float, optional
+        What the learner says it took.
+    """
+
+    learner: str
+    node: str
+    outcome: Outcome = Outcome.LEFT_OUT
+    reason: str = ""
+    epochs: int = 0
+    samples: int = 0
+    weight: int = 0
+    time_s: float = 0.0
+    energy_j: float = 0.0
+    energy_limit_j: float | None = None
+    limited_by: str = ""
+    reported_time_s: float | None = None
+    reported_energy_j: float | None = None
+
+
+@dataclass(slots=True)
+class CycleRecord:
+    """One global cycle.
+
+    Parameters
+    ----------
+    cycle : int
+        From 1.
+    cycle_time_s : float
+        T.
+    makespan_s : float
+        When the last learner reported, by the cost model; T when somebody failed to.
+    total_samples, asked_samples : int
+        Samples handed out, and how many the user wanted.
+    staleness : int
+        Cap c.
+    status : str
+        Of the allocation, as `Status` names it; "skipped" when nobody worked.
+    mean_epochs, bound : float
+        Objective and its certificate.
+    energy_j : float
+        Of all learners, this cycle.
+    clock_s, total_energy_j : float
+        Virtual time and energy since the start, this cycle included.
+    learners : list of LearnerRecord
+        Everybody known in this cycle.
+    metrics : dict
+        What training and evaluation told.
+    notes : list of str
+        What people should know, e.g. that the number of samples was lowered.
+    stopped : str
+        The reason, if training stopped after this cycle.
+    """
+
+    cycle: int
+    cycle_time_s: float
+    makespan_s: float = 0.0
+    total_samples: int = 0
+    asked_samples: int = 0
+    staleness: int = 0
+    status: str = "skipped"
+    mean_epochs: float = 0.0
+    bound: float = 0.0
+    energy_j: float = 0.0
+    clock_s: float = 0.0
+    total_energy_j: float = 0.0
+    learners: list[LearnerRecord] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    stopped: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain types for JSON; numbers that JSON cannot carry become null."""
+        clean: dict[str, Any] = _clean(asdict(self))
+        return clean
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CycleRecord:
+        """Read a record back from `as_dict`'s form."""
+        fields = dict(data)
+        learners = [
+            LearnerRecord(**{**row, "outcome": Outcome(row["outcome"])}) for row in fields.pop("learners")
+        ]
+        return cls(learners=learners, **fields)
+
+    @property
+    def failures(self) -> list[LearnerRecord]:
+        """Learners whose work was asked for and not used."""
+        return [r for r in self.learners if r.outcome in (Outcome.REFUSED, Outcome.FAILED, Outcome.LATE)]
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _clean(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, StrEnum) else value

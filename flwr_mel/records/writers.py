@@ -1,0 +1,87 @@
+"""Callbacks that keep the cycles: JSON lines, TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from flwr_mel.records.cycle import CycleRecord
+
+#: Anything that takes a finished cycle.
+Callback = Callable[[CycleRecord], None]
+
+
+class JsonlWriter:
+    """Append one line of JSON per cycle; each line is on disk before the next cycle starts.
+
+    Parameters
+    ----------
+    path : path
+        The file; its directory is made. An existing file is continued.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, record: CycleRecord) -> None:
+        """Write one record."""
+        line = json.dumps(record.as_dict(), allow_nan=False) + "\n"
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def read_jsonl(path: str | os.PathLike[str]) -> Iterator[CycleRecord]:
+    """Read records back. A last line cut off by a crash is left out; a broken one elsewhere is an error.
+
+    Parameters
+    ----------
+    path : path
+        What a `JsonlWriter` wrote.
+    """
+    lines = Path(path).read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield CycleRecord.from_dict(json.loads(line))
+        except (ValueError, TypeError, KeyError) as error:
+            if number == len(lines):
+                return
+            raise ValueError(f"{path}, line {number}: not a cycle record ({error})") from None
+
+
+class TensorBoardWriter:
+    """Write the cycles' scalars for TensorBoard; needs the ``tensorboard`` package and torch.
+
+    Parameters
+    ----------
+    directory : path
+        Log directory.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
+        except ImportError as error:
+            raise ImportError("TensorBoardWriter needs: pip install tensorboard torch") from error
+        self._writer: Any = SummaryWriter(str(directory))
+
+    def __call__(self, record: CycleRecord) -> None:
+        """Write one record's scalars."""
+        scalars = {
+            "mel/mean_epochs": record.mean_epochs,
+            "mel/bound": record.bound,
+            "mel/makespan_s": record.makespan_s,
+            "mel/energy_j": record.energy_j,
+            "mel/learners_used": sum(r.weight > 0 for r in record.learners),
+            **{f"metrics/{key}": value for key, value in record.metrics.items()},
+        }
+        for key, value in scalars.items():
+            self._writer.add_scalar(key, value, record.cycle)
+        self._writer.flush()

@@ -1,0 +1,6 @@
+"""Strategies for Flower's classic API."""
+
+from flwr_mel.orchestrator.settings import Stopping
+from flwr_mel.server.strategy import MelFedAvg, MelStrategy
+
+__all__ = ["MelFedAvg", "MelStrategy", "Stopping"]

@@ -1,0 +1,6 @@
+"""Strategies for Flower's Message API."""
+
+from flwr_mel.orchestrator.settings import Stopping
+from flwr_mel.serverapp.strategy import MelFedAvg, MelResult, MelStrategy
+
+__all__ = ["MelFedAvg", "MelResult", "MelStrategy", "Stopping"]

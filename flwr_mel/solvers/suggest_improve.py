@@ -1,0 +1,364 @@
+"""The paper's solver: suggest by an SDP, improve by coordinate descent, then round (Algorithm alg1).
+
+Suggest: solve the relaxed *synchronous* problem (Eq_13_RelaxedProblem), by the paper's SDP or exactly
+by bisection. Improve: coordinate descent on the relaxed *asynchronous* problem. One d_k alone cannot
+move while sum d_k = d holds, so the coordinates are pairs: samples go from learner i to learner j, tau_i
+and tau_j follow, everybody else stays. Round: floor, as published. What the paper lacks is added
+behind: the samples lost by the floor are handed out again, and the same coordinates go on in integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from flwr_mel._validate import FloatArray, IntArray, complain
+from flwr_mel.allocation.allocate import Proposal
+from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
+from flwr_mel.allocation.handout import Handout, hand_out
+from flwr_mel.allocation.problem import AllocationProblem
+from flwr_mel.allocation.screening import diagnose, screen
+from flwr_mel.allocation.solution import Infeasible, Status
+from flwr_mel.solvers.exact import option, synchronous
+from flwr_mel.solvers.knapsack import WORST, relax, total, upper_bounds
+from flwr_mel.solvers.sdp import Suggestion, suggest_sdp
+
+#: Entries (learners times epochs) a table of capacities may have: 1.6 GB.
+_LARGEST_TABLE = 200_000_000
+#: Most sweeps over all learners; the share of epochs a sweep must add; the least gain of one exchange.
+_SWEEPS, _WORTHWHILE, _TOLERANCE = 50, 1e-5, 1e-9
+#: An integer step changes a learner's epochs by at most this.
+_STRIDE = 8
+
+
+class Suggest(StrEnum):
+    """Where the candidate comes from."""
+
+    SDP = "sdp"
+    """The paper's semidefinite programme; needs cvxpy."""
+    BISECTION = "bisection"
+    """The exact relaxed synchronous optimum."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestImprove:
+    """The paper's suggest-and-improve heuristic, made to keep every constraint.
+
+    Kept for comparison: `Exact` is faster and optimal.
+
+    Parameters
+    ----------
+    suggest : Suggest or str
+        "sdp" (needs ``pip install 'flwr-mel[paper]'``) or "bisection".
+    handout : Handout or str
+        Rule for the d_k once the tau_k are final.
+
+    Notes
+    -----
+    The stats hold the mean epochs over all learners after each stage: ``epochs_suggested`` (the
+    candidate's batches, everybody doing what the slowest can), ``epochs_improved`` (real numbers),
+    ``epochs_floored`` (as published), ``epochs_repaired`` (final), and ``samples_lost`` by the floor.
+    ``relaxed_optimum`` is the exact optimum tau* of the relaxed synchronous problem over the learners
+    that take part. With the SDP also ``sdp_bound``, its upper bound on tau* including a margin for the
+    solver's tolerance, and ``sdp_status``.
+    """
+
+    suggest: Suggest = Suggest.SDP
+    handout: Handout = Handout.PROPORTIONAL
+
+    def __post_init__(self) -> None:
+        for name, kind in (("suggest", Suggest), ("handout", Handout)):
+            object.__setattr__(self, name, option(name, kind, getattr(self, name)))
+
+    def solve(self, problem: AllocationProblem) -> Proposal:
+        """Propose an allocation with a bound, or raise `Infeasible`."""
+        capacities, d = Capacities.of(problem), problem.total_samples
+        able, excluded = screen(capacities)
+        if not len(able) or total(capacities.take(able).at(1)) < d:
+            raise Infeasible(diagnose(problem))
+        mine = capacities.take(able)
+        candidate, stats = self._suggest(mine, d)
+        samples = project(candidate, mine, d)
+        suggested = np.full(len(mine), own_epochs(mine, samples).min())
+        tau, samples = improve(mine, problem.staleness, samples)
+        floored = np.clip(np.floor(tau).astype(np.int64), 1, mine.most_epochs)
+        best = settle(mine, problem.staleness, d, floored)
+        bound = max(certificate(mine, problem.staleness, d), total(best))
+        for stage, epochs in (
+            ("suggested", suggested),
+            ("improved", tau),
+            ("floored", floored),
+            ("repaired", best),
+        ):
+            stats[f"epochs_{stage}"] = float(epochs.sum()) / len(problem)
+        stats["samples_lost"] = d - int(np.floor(samples).sum())
+        epochs_all = np.zeros(len(problem), dtype=np.int64)
+        samples_all = np.zeros(len(problem), dtype=np.int64)
+        epochs_all[able] = best
+        samples_all[able] = hand_out(self.handout, d, mine.at(best), problem.min_samples, best)
+        status = Status.OPTIMAL if bound == total(best) else Status.FEASIBLE
+        return Proposal(epochs_all, samples_all, bound, status, excluded, stats)
+
+    def _suggest(self, mine: Capacities, demand: int) -> tuple[FloatArray, dict[str, float | str]]:
+        best = relaxed_synchronous(mine, demand)
+        if self.suggest is Suggest.BISECTION:
+            return mine.relaxed(best), {"relaxed_optimum": best}
+        found: Suggestion = suggest_sdp(mine, demand)
+        return found.samples, {
+            "relaxed_optimum": best,
+            "sdp_bound": found.bound,
+            "sdp_status": found.status,
+        }
+
+
+def own_epochs(capacities: Capacities, samples: FloatArray) -> FloatArray:
+    """Return the most epochs, as a real number, each learner can do on its batch.
+
+    The inverse of `Capacities.relaxed`, up to the learner's own data.
+
+    Parameters
+    ----------
+    capacities : Capacities
+        The learners.
+    samples : float array
+        Batches; the last axis runs over the learners.
+    """
+    c = capacities.coefficients
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_time = ((capacities.cycle_time_s - c.c0) / samples - c.c1) / c.c2
+        by_energy = ((capacities.energy_limit_j - c.g0) / samples - c.g1) / c.g2
+    # fmin: 0 / 0 is "no energy needed, none left", which is no limit.
+    own: FloatArray = np.minimum(np.fmin(by_time, by_energy), capacities.max_epochs)
+    return own
+
+
+def project(wish: FloatArray, capacities: Capacities, demand: int) -> FloatArray:
+    """Return the batches nearest to a candidate that sum to d and permit one epoch each.
+
+    Parameters
+    ----------
+    wish : float array
+        The candidate's d_k.
+    capacities : Capacities
+        Of learners that carry d at one epoch each.
+    demand : int
+        d.
+    """
+    least, most = float(capacities.least), capacities.relaxed(1.0)
+    low, high = float((least - wish).min()), float((most - wish).max())
+    for _ in range(100):
+        shift = 0.5 * (low + high)
+        enough = np.clip(wish + shift, least, most).sum() >= demand
+        low, high = (low, shift) if enough else (shift, high)
+    batches: FloatArray = np.clip(wish + high, least, most)
+    return batches
+
+
+def improve(capacities: Capacities, staleness: int, samples: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Coordinate descent on the relaxed asynchronous problem; every iterate keeps all limits.
+
+    Parameters
+    ----------
+    capacities : Capacities
+        Of learners that all take part.
+    staleness : int
+        c.
+    samples : float array
+        Batches that sum to d and permit one epoch each.
+
+    Returns
+    -------
+    tau, samples : float arrays
+        A point that no coordinate improves.
+    """
+    if staleness == 0:
+        samples = _level(capacities, samples)
+    samples = samples.copy()
+    tau = _raise_all(capacities, staleness, samples)
+    for _ in range(_SWEEPS if staleness and len(tau) > 1 else 0):
+        before = tau.sum()
+        # Who frees an epoch for the fewest samples goes first.
+        for i in np.argsort(capacities.relaxed(tau) - capacities.relaxed(tau + 1), kind="stable"):
+            _exchange(capacities, staleness, tau, samples, int(i))
+        tau = _raise_all(capacities, staleness, samples)
+        if tau.sum() - before <= _WORTHWHILE * before:
+            break
+    return tau, samples
+
+
+def _raise_all(capacities: Capacities, staleness: int, samples: FloatArray) -> FloatArray:
+    """Return the best tau_k for given batches: own maximum, but at most c above the slowest."""
+    own = np.maximum(own_epochs(capacities, samples), 1.0)
+    tau: FloatArray = np.minimum(own, own.min() + staleness)
+    return tau
+
+
+def _level(capacities: Capacities, samples: FloatArray) -> FloatArray:
+    """Descent on the synchronous problem: pairs exchange samples until nobody is slower than others.
+
+    The slower half gives to the faster half, each pair until both can do the same; the partners
+    rotate from round to round.
+    """
+    samples, half = samples.copy(), len(samples) // 2
+    for turn in range(4 * _SWEEPS if half else 0):
+        own = own_epochs(capacities, samples)
+        order = np.argsort(own, kind="stable")
+        slow, fast = order[:half], np.roll(order[-half:][::-1], turn)
+        one, other = capacities.take(slow), capacities.take(fast)
+        low = np.zeros(half)
+        high = np.minimum(samples[slow] - capacities.least, other.most - samples[fast])
+        for _ in range(50):
+            give = 0.5 * (low + high)
+            more = own_epochs(one, samples[slow] - give) < own_epochs(other, samples[fast] + give)
+            low, high = np.where(more, give, low), np.where(more, high, give)
+        samples[slow] -= low
+        samples[fast] += low
+        if turn > 2 and np.ptp(own) <= _TOLERANCE * own.max():
+            break
+    return samples
+
+
+def _exchange(capacities: Capacities, staleness: int, tau: FloatArray, samples: FloatArray, i: int) -> None:
+    """Find the best partner j for learner i and move samples between the two, in place.
+
+    With everybody else fixed, the pair's problem has one free number, tau_i. Capacities are minima
+    of convex functions, so it is searched on a grid that closes in, for all partners at once.
+    """
+    bottom, top = _others(tau, i)
+    bottom, top = np.maximum(bottom - staleness, 1.0), top + staleness
+    me, pair = capacities.take(np.full(1, i)), samples[i] + samples
+    least = float(capacities.least)
+    low, high = bottom, np.minimum(top, own_epochs(me, np.full(1, least)))
+    grid, columns = np.linspace(0.0, 1.0, 9)[:, None], np.arange(len(tau))
+    for _ in range(4):
+        mine = low + (high - low) * grid
+        given = np.minimum(me.relaxed(mine), pair - least)
+        rest = pair - given
+        theirs = np.minimum(np.minimum(own_epochs(capacities, rest), top), mine + staleness)
+        good = (theirs >= np.maximum(bottom, mine - staleness)) & (rest <= capacities.most) & (given >= least)
+        value = np.where(good, mine + theirs, -np.inf)
+        at = np.argmax(value, axis=0)
+        low, high = mine[np.maximum(at - 1, 0), columns], mine[np.minimum(at + 1, len(grid) - 1), columns]
+    gain = value[at, columns] - tau
+    gain[i] = -np.inf
+    j = int(np.argmax(gain))
+    if gain[j] > tau[i] + _TOLERANCE:
+        tau[i], tau[j] = mine[at[j], j], theirs[at[j], j]
+        samples[i], samples[j] = given[at[j], j], rest[at[j], j]
+
+
+def _others(tau: FloatArray, i: int) -> tuple[FloatArray, FloatArray]:
+    """Return the highest and the lowest tau of everybody but i and j, for each j."""
+    limits = []
+    for sign in (-1.0, 1.0):
+        rest = sign * tau
+        rest[i] = np.inf
+        first = int(np.argmin(rest))
+        lowest = np.full(len(tau), rest[first])
+        rest[first] = np.inf
+        lowest[first] = rest.min()
+        limits.append(sign * lowest)
+    return limits[0], limits[1]
+
+
+def settle(capacities: Capacities, staleness: int, demand: int, epochs: IntArray) -> IntArray:
+    """Repair a rounded point and go on in integers, by the coordinates of the improve step.
+
+    The common level of all tau_k is one more coordinate: the window [t, t + c] moves up or down by
+    one as long as that helps.
+
+    Parameters
+    ----------
+    capacities : Capacities
+        Of learners that all take part.
+    staleness : int
+        c.
+    demand : int
+        d.
+    epochs : int array
+        The floored tau_k.
+    """
+    highest = synchronous(capacities, demand)
+    start = min(int(epochs.min()), highest)
+    best = _in_window(capacities, staleness, demand, epochs, start)
+    for direction in (-1, 1):
+        base = start + direction
+        while 1 <= base <= highest:
+            fresh = _in_window(capacities, staleness, demand, best, base)
+            if total(fresh) <= total(best):
+                break
+            best, base = fresh, base + direction
+    return best
+
+
+def _in_window(capacities: Capacities, staleness: int, demand: int, epochs: IntArray, base: int) -> IntArray:
+    """Bring everybody into [base, base + c], lower whom the demand requires, then raise and exchange."""
+    top = np.minimum(capacities.most_epochs - base, staleness)
+    table = _table(capacities, base, base + int(top.max()))
+    rows, who = np.clip(epochs - base, 0, top), np.arange(len(epochs))
+    steps = np.array([*range(-_STRIDE, 0), *range(1, _STRIDE + 1)])[:, None]
+    gain = np.arange(1, _STRIDE + 1)[:, None] - np.arange(_STRIDE, -1, -1)
+    while True:
+        here = table[rows, who]
+        slack = total(here) - demand
+        to = rows + steps
+        change = np.where((to >= 0) & (to <= top), table[np.clip(to, 0, top), who] - here, WORST)
+        if slack < 0:
+            # Most capacity per epoch given up.
+            k = int(np.argmax(change[_STRIDE - 1]))
+            rows[k] -= 1
+            continue
+        picked = np.argmax(change, axis=1)
+        best = change[np.arange(len(steps)), picked]
+        # Raise one learner by a rows and lower another by b; the last column is b = 0.
+        slack_change = best[_STRIDE:, None] + np.append(best[:_STRIDE], 0)
+        useful = (slack + slack_change >= 0) & ((gain > 0) | ((gain == 0) & (slack_change > 0)))
+        useful &= picked[_STRIDE:, None] != np.append(picked[:_STRIDE], -1)
+        if not useful.any():
+            return base + rows
+        most = gain == gain[useful].max()
+        up, down = np.unravel_index(np.argmax(np.where(useful & most, slack_change, WORST)), gain.shape)
+        rows[picked[_STRIDE + up]] += up + 1
+        if down < _STRIDE:
+            rows[picked[down]] -= _STRIDE - down
+
+
+def certificate(capacities: Capacities, staleness: int, demand: int) -> int:
+    """Bound sum_k tau_k over all integer allocations, by the linear relaxation of every window.
+
+    Every allocation lies in a window [t, t + c] with sync - c <= t <= sync (see
+    `flwr_mel.solvers.exact`). A price bounds all windows at once; the most promising window is
+    relaxed again until its own price stands behind its bound.
+
+    Parameters
+    ----------
+    capacities : Capacities
+        Of learners that all take part.
+    staleness : int
+        c.
+    demand : int
+        d.
+    """
+    most, sync = capacities.most_epochs, synchronous(capacities, demand)
+    first, last = max(1, sync - staleness), min(sync + staleness, int(most.max()))
+    table = _table(capacities, first, last)
+    allowed = np.arange(first, last + 1)[:, None] <= most
+    bounds = [(last - first) * len(capacities)] * (sync - first + 1)
+    done: set[int] = set()
+    while (window := max(range(len(bounds)), key=bounds.__getitem__)) not in done:
+        done.add(window)
+        part = table[window : window + staleness + 1]
+        top = np.minimum(most - (first + window), len(part) - 1)
+        price = relax(part, top, demand).price
+        fresh = upper_bounds(table, allowed, staleness + 1, price, demand)
+        bounds = [min(old, new) for old, new in zip(bounds, fresh, strict=False)]
+    return first * len(capacities) + max(bounds)
+
+
+def _table(capacities: Capacities, first: int, last: int) -> IntArray:
+    if (last - first + 1) * len(capacities) > _LARGEST_TABLE:
+        rule = "small enough for a table of learners times epochs"
+        raise complain("staleness", rule, last - first, "Lower it, or set max_epochs.")
+    return capacities.table(first, last)
