@@ -6,7 +6,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help install lint test bench clean
+.PHONY: help install lint test simulate bench clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,9 @@ lint: install  ## Style (ruff, numpydoc rules) and types (mypy strict)
 
 test: lint  ## Lint, types and all tests: what CI runs
 	$(PY) -m pytest
+
+simulate: install  ## Run the main job on MNIST and leave a report; options in ARGS="--cycles 3 ..."
+	$(VENV)/bin/flwr-mel simulate $(ARGS)
 
 bench: install  ## Measure the solvers; writes docs/BENCHMARKS.md and its figure
 	$(PY) -m bench.solvers

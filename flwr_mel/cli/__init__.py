@@ -11,7 +11,11 @@ from flwr_mel.cli.fleet import EXAMPLES as FLEET_EXAMPLES
 from flwr_mel.cli.fleet import fleet
 from flwr_mel.cli.plan import EXAMPLES as PLAN_EXAMPLES
 from flwr_mel.cli.plan import plan
+from flwr_mel.cli.report import EXAMPLES as REPORT_EXAMPLES
+from flwr_mel.cli.report import report
 from flwr_mel.cli.shared import Commands
+from flwr_mel.cli.simulate import EXAMPLES as SIMULATE_EXAMPLES
+from flwr_mel.cli.simulate import simulate
 
 app = typer.Typer(
     cls=Commands,
@@ -24,6 +28,8 @@ app = typer.Typer(
 )
 app.command(epilog=PLAN_EXAMPLES)(plan)
 app.command(epilog=FLEET_EXAMPLES)(fleet)
+app.command(epilog=REPORT_EXAMPLES)(report)
+app.command(epilog=SIMULATE_EXAMPLES)(simulate)
 
 
 def _version(wanted: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import ceil, floor, log10
+from math import floor
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.inverse import Plan
 from flwr_mel.allocation.problem import NO_LIMIT
 from flwr_mel.allocation.screening import screen
+from flwr_mel.allocation.solution import round_up
 from flwr_mel.solvers import Exact
 
 #: Beyond this many learners the search for stragglers takes longer than the plan is worth.
@@ -210,13 +211,6 @@ def diagnosis_lines(diagnosis: Diagnosis, names: Sequence[str]) -> list[str]:
     else:
         lines.append(f"The smallest --cycle-time that works: {round_up(diagnosis.cycle_time_s)} s.")
     return lines
-
-
-def round_up(x: float, digits: int = 6) -> str:
-    """Write a number with a few digits, never below its value, so that it can be typed back in."""
-    unit = 10.0 ** (floor(log10(x)) - digits + 1)
-    near = float(f"{x:.{digits}g}")
-    return f"{near if near >= x else ceil(x / unit) * unit:.{digits}g}"
 
 
 def row_json(row: Row) -> dict[str, Any]:

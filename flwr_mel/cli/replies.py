@@ -15,6 +15,7 @@ from flwr_mel import __version__
 from flwr_mel.allocation import AllocationProblem, Diagnosis, Infeasible, Solution, Solver, allocate
 from flwr_mel.allocation.inverse import fastest, greenest
 from flwr_mel.allocation.schemes import SchemeName, scheme
+from flwr_mel.allocation.solution import round_up
 from flwr_mel.cli import answers, tables
 from flwr_mel.cli.shared import INFEASIBLE, console, note
 from flwr_mel.solvers import EqualBatches, Exact
@@ -198,7 +199,7 @@ def reply_inverse(question: Question, which: str, epochs: int) -> None:
         detail = f"{len(problem):,} learners, {problem.total_samples:,} samples, {question.mode.upper()}"
         tables.title(out, f"{goal} for {epochs:,} {times} of everybody in {question.file}", detail)
         tables.learner_table(out, rows, problem.cycle_time_s, everything=question.everything)
-        time_s = answers.round_up(plan.cycle_time_s)
+        time_s = round_up(plan.cycle_time_s)
         facts = [("cycle time", f"{time_s} s"), ("energy", f"{plan.total_energy_j:.6g} J in sum")]
         tables.facts(out, facts if which == "fastest" else facts[::-1])
     _remarks(question)

@@ -1,0 +1,48 @@
+"""``flwr-mel report``: make the HTML report of a run, or compare several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flwr_mel.cli.shared import bad_input, stop
+from flwr_mel.report import write_report
+
+EXAMPLES = """Examples:
+
+flwr-mel report runs/ha-asyn
+
+flwr-mel report runs/ha-asyn runs/ha-sync runs/hu-sync --out comparison.html"""
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run directories; each holds at least records.jsonl."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="The page.  \\[default: report.html in the run directory; for several runs, here]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page about a run, or about several side by side.
+
+    One RUN: accuracy against cycles and virtual time, epochs and samples of every learner, time and energy
+    against their limits, who idled, who was left out and why.
+
+    Several: accuracy against cycles, virtual time and energy in one drawing each, and a table of results.
+
+    Interrupted runs are shown as far as they got. The page needs no network; its path is printed.
+    """
+    target = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    if target.is_dir():
+        stop(f"--out must be a file, {target} is a directory. Try: --out {target / 'report.html'}")
+    with bad_input():
+        typer.echo(write_report(runs, target))

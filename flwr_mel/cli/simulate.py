@@ -1,0 +1,118 @@
+"""``flwr-mel simulate``: the paper's experiment on Flower's Ray engine."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flwr_mel.allocation.solution import Infeasible
+from flwr_mel.cli.shared import BUG, INFEASIBLE, bad_input, console, note, stop
+
+EXAMPLES = (
+    "Examples:\n\nflwr-mel simulate\n\nflwr-mel simulate --scheme ha-sync --cycle-time 20 --energy 20\n\n"
+    "flwr-mel simulate --mode fl --alpha 0.5 --learners 100 --cycles 5\n\n"
+    "flwr-mel simulate --run-dir runs/mine --resume"
+)
+
+Option = typer.Option
+
+
+def simulate(
+    scheme: Annotated[str, Option(help="ha-asyn, ha-sync, hu-asyn or hu-sync.")] = "ha-asyn",
+    mode: Annotated[str, Option(help="pl: the server ships samples. fl: data stay.")] = "pl",
+    cycles: Annotated[int, Option(help="Global cycles.")] = 12,
+    cycle_time: Annotated[float, Option(help="T, seconds.")] = 10.0,
+    energy: Annotated[float, Option(help="Mean energy limit per learner and cycle, joules; 0: none.")] = 10.0,
+    energy_spread: Annotated[float, Option(help="E_k is energy plus or minus up to this.")] = 2.5,
+    staleness: Annotated[int, Option(help="c: largest difference in epochs (asynchronous schemes).")] = 2,
+    solver: Annotated[str, Option(help="exact or suggest-improve.")] = "exact",
+    handout: Annotated[str, Option(help="proportional, even or strongest-first.")] = "proportional",
+    learners: Annotated[int, Option(help="Virtual learners K.")] = 20,
+    fleet: Annotated[str, Option(help="A TOML or CSV fleet instead of the paper's; K is its size.")] = "",
+    mobility: Annotated[float, Option(help="Metres that learners move between cycles.")] = 0.0,
+    dataset: Annotated[str, Option(help="mnist or fashion-mnist.")] = "mnist",
+    data_dir: Annotated[str, Option(help="Directory of idx files; else cache, download or subset.")] = "",
+    alpha: Annotated[float, Option(help="FL: Dirichlet concentration of labels; 0: IID.")] = 0.0,
+    samples: Annotated[int, Option(help="Samples per cycle; 0: all.")] = 0,
+    min_samples: Annotated[int, Option(help="Least batch; 0: 100 per 60,000 samples.")] = 0,
+    sample_cost: Annotated[float, Option(help="Cost of a sample in the paper's; 0: automatic.")] = 0.0,
+    batch_size: Annotated[int, Option(help="Mini-batch of the learners' SGD; 0: 64, on the subset 16.")] = 0,
+    learning_rate: Annotated[float, Option(help="Of the learners' SGD.")] = 0.04,
+    target_accuracy: Annotated[float, Option(help="Stop there; 0: never.")] = 0.0,
+    seed: Annotated[int, Option(help="One seed, one result.")] = 0,
+    api: Annotated[str, Option(help="Flower's strategy API: message or classic.")] = "message",
+    run_dir: Annotated[str, Option(help="Where results go; default: a new directory below ./runs.")] = "",
+    resume: Annotated[bool, Option("--resume", help="Go on after the last cycle in --run-dir.")] = False,
+    cpus_per_learner: Annotated[float, Option(help="CPUs per working learner; fewer: more actors.")] = 1.0,
+    ray_address: Annotated[
+        str, Option(envvar="RAY_ADDRESS", help="Join an existing Ray cluster, e.g. 10.0.0.1:6379.")
+    ] = "",
+) -> None:
+    """Simulate heterogeneous learners that train together, and leave a report.
+
+    Time and energy are virtual: they come from the cost model, never from this machine's clock.
+    """
+    values: dict[str, Any] = {
+        k: v for k, v in locals().items() if k not in ("cpus_per_learner", "ray_address")
+    }
+    try:
+        from simulation.config import RunConfig  # noqa: PLC0415
+    except ImportError as error:
+        stop(f"the simulation needs more packages ({error}): pip install 'flwr-mel[simulation]'", BUG)
+    with bad_input({k: "--" + k.replace("_", "-") for k in values}):
+        config = RunConfig(**values)
+        _run(_complete(config), cpus_per_learner, ray_address)
+
+
+def _complete(config: Any) -> Any:
+    """Settle what is left open: K of a fleet file, absolute paths, the run directory."""
+    from flwr_mel.learners.fleet_files import read_fleet  # noqa: PLC0415
+    from simulation.run_dir import RunDir  # noqa: PLC0415
+
+    learners = len(read_fleet(config.fleet)) if config.fleet else config.learners
+    if not learners:
+        raise ValueError("learners must be at least 1, got 0")
+    paths = {
+        key: str(Path(getattr(config, key)).resolve())
+        for key in ("fleet", "data_dir")
+        if getattr(config, key)
+    }
+    return replace(config, learners=learners, run_dir=str(RunDir.of(config).path.resolve()), **paths)
+
+
+def _run(config: Any, cpus_per_learner: float, ray_address: str) -> None:
+    from simulation.launch import Engine, LaunchError, running  # noqa: PLC0415
+    from simulation.live import follow, summary  # noqa: PLC0415
+    from simulation.rehearsal import rehearse  # noqa: PLC0415
+    from simulation.run_dir import RunDir  # noqa: PLC0415
+    from simulation.task import dataset_of  # noqa: PLC0415
+
+    start, out, run = time.monotonic(), console(), RunDir(Path(config.run_dir))
+    logging.getLogger("simulation").addHandler(logging.NullHandler())  # we show the notice ourselves
+    if dataset_of(config).notice:
+        note(dataset_of(config).notice)
+    try:
+        rehearse(config, config.learners)
+    except Infeasible as infeasible:
+        stop(str(infeasible), INFEASIBLE)
+    run.path.mkdir(parents=True, exist_ok=True)
+    done = run.cycles_done() if config.resume else 0
+    if not config.resume and run.records():
+        raise ValueError(
+            f"run_dir must be new or be resumed with --resume, got {run.path}, which holds a run"
+        )
+    try:
+        engine = Engine(config.learners, cpus_per_learner, ray_address)
+        with running(config, engine, run.path / "flower.log") as simulation:
+            follow(out, run, config.cycles, simulation.alive, done)
+            trouble = simulation.verdict()
+    except LaunchError as error:
+        stop(str(error), BUG)
+    if trouble:
+        stop(f"the run failed: {trouble}. Its log: {run.path / 'flower.log'}", BUG)
+    summary(out, run, time.monotonic() - start)

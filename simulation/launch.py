@@ -1,0 +1,222 @@
+"""Run the simulation through Flower's own engine: a SuperLink of our own, `flwr run`, its final status."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from simulation.config import RunConfig
+from simulation.flower_app import toml_lines, write_app, write_connection
+from simulation.task import dataset_of
+
+_STARTED = re.compile(r"Successfully started run (\d+)")
+_PATIENCE_S = 60.0
+
+
+class LaunchError(RuntimeError):
+    """Flower could not run the simulation; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How much of the machine the virtual learners may use.
+
+    Parameters
+    ----------
+    learners : int
+        Virtual nodes.
+    cpus_per_learner : float
+        CPUs each working learner takes: the number of actors is the machine's CPUs over this.
+    ray_address : str
+        An existing Ray cluster to join; empty: Ray on this machine.
+    """
+
+    learners: int
+    cpus_per_learner: float = 1.0
+    ray_address: str = ""
+
+
+class Running:
+    """A simulation under way.
+
+    Parameters
+    ----------
+    process : subprocess.Popen
+        The streaming `flwr run`.
+    log_path : Path
+        Where its output goes.
+    env : dict
+        Environment of Flower's commands.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], log_path: Path, env: dict[str, str]) -> None:
+        self.process = process
+        self.log_path = log_path
+        self.env = env
+
+    @property
+    def run_id(self) -> str:
+        """Flower's id, once it is known."""
+        found = _STARTED.search(self.log_path.read_text(encoding="utf-8", errors="replace"))
+        return found.group(1) if found else ""
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process.poll() is None
+
+    def verdict(self) -> str:
+        """Return "" if the run completed, else why not: `flwr run` itself always exits with 0."""
+        if not self.run_id:
+            return f"Flower did not start the run: {self._tail()}"
+        listing = subprocess.run(
+            [_tool("flwr"), "ls", "mel", "--run-id", self.run_id, "--format", "json"],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+        try:
+            run = json.loads(listing.stdout)["runs"][0]
+        except (ValueError, KeyError, IndexError):
+            return (
+                f"Flower does not know how the run ended: {listing.stdout.strip() or listing.stderr.strip()}"
+            )
+        if run["status"] == "finished:completed":
+            return ""
+        return str(run.get("status-details") or run["status"])
+
+    def _tail(self) -> str:
+        lines = self.log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return " | ".join(lines[-5:]) or "no output"
+
+
+@contextmanager
+def running(config: RunConfig, engine: Engine, log_path: Path) -> Iterator[Running]:
+    """Start the simulation; whatever happens, nothing of it is left running afterwards.
+
+    Parameters
+    ----------
+    config : RunConfig
+        With run_dir set.
+    engine : Engine
+        Nodes and actors.
+    log_path : Path
+        Gets Flower's output.
+    """
+    # Ray's sockets need short paths, so this is not inside the run directory.
+    scratch = Path(tempfile.mkdtemp(prefix="mel-"))
+    port = free_port()
+    env = _environment(scratch, config, engine)
+    write_connection(Path(env["FLWR_HOME"]), port)
+    app = write_app(scratch / "app")
+    (scratch / "run.toml").write_text(toml_lines(config.as_dict()), encoding="utf-8")
+    superlink = _superlink(port, env, scratch / "superlink.log")
+    client: subprocess.Popen[bytes] | None = None
+    try:
+        _wait_until_up(port, superlink, scratch / "superlink.log")
+        nodes = f"num-supernodes={engine.learners} client-resources-num-cpus={engine.cpus_per_learner:g}"
+        command = [_tool("flwr"), "run", str(app), "mel", "--stream", "--federation-config", nodes]
+        with log_path.open("wb") as log:
+            client = subprocess.Popen(
+                [*command, "--run-config", str(scratch / "run.toml")],
+                env=env,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        yield Running(client, log_path, env)
+    finally:
+        for process in (client, superlink):
+            if process is not None:
+                _end(process)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def free_port() -> int:
+    """Return a port on loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _environment(scratch: Path, config: RunConfig, engine: Engine) -> dict[str, str]:
+    env = {
+        **os.environ,
+        "FLWR_HOME": str(scratch / "flwr"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        # The installed environment is used as it is; Flower would install the app's dependencies again.
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_TMPDIR": str(scratch / "ray"),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+    }
+    if dataset_of(config).embedded:
+        # This process has tried to get the full data; the others need not try again.
+        env["FLWR_MEL_OFFLINE"] = "1"
+    if engine.ray_address:
+        env["RAY_ADDRESS"] = engine.ray_address
+    (scratch / "ray").mkdir()
+    return env
+
+
+def _superlink(port: int, env: dict[str, str], log_path: Path) -> subprocess.Popen[bytes]:
+    with log_path.open("wb") as log:
+        return subprocess.Popen(
+            [
+                *(_tool("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess"),
+                *("--host", "127.0.0.1", "--port", str(port), "--disable-runtime-dependency-installation"),
+            ],
+            env=env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _wait_until_up(port: int, process: subprocess.Popen[bytes], log_path: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        with suppress(URLError, OSError), urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
+            if answer.status == 200:
+                return
+        time.sleep(0.2)
+    tail = log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
+    raise LaunchError(f"Flower's SuperLink did not start: {' | '.join(tail) or 'no output'}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and everything it started; politely first."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, how)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+            if how is signal.SIGTERM:
+                time.sleep(0.2)
+
+
+def _tool(name: str) -> str:
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise LaunchError(f"{name} is not installed; try: pip install 'flwr-mel[simulation]'")
+    return found

@@ -1,0 +1,50 @@
+"""A dry run of the first cycle, so that a hopeless configuration fails before anybody trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flwr_mel.orchestrator import OnInfeasible, Orchestrator, Settings, Stopping
+from simulation.config import RunConfig
+from simulation.fleet import VirtualFleet
+from simulation.task import dataset_of, local_indices, min_samples, total_samples, workload_of
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """Return the keyword arguments of either `MelStrategy`."""
+    scheme, data = config.scheme_object(), dataset_of(config)
+    return {
+        "cycle_time_s": config.cycle_time,
+        "total_samples": total_samples(config),
+        "staleness": scheme.staleness,
+        "min_samples": min_samples(config),
+        "solver": scheme.solver,
+        "workload": workload_of(config),
+        "mode": "parallelized" if config.mode == "pl" else "federated",
+        "dataset": (data.train_x, data.train_y) if config.mode == "pl" else None,
+        "seed": config.seed,
+        "stopping": Stopping(target=config.target_accuracy or None),
+    }
+
+
+def rehearse(config: RunConfig, learners: int) -> None:
+    """Plan the first cycle.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run.
+    learners : int
+        K.
+
+    Raises
+    ------
+    Infeasible
+        With the diagnosis.
+    """
+    orchestrator = Orchestrator(Settings(**settings_of(config), on_infeasible=OnInfeasible.ERROR))
+    fleet = VirtualFleet(learners, config)
+    for k in range(learners):
+        held = len(local_indices(config, k, learners)) if config.mode == "fl" else None
+        orchestrator.hear(str(k), fleet.words(k, 1, held))
+    orchestrator.plan(1, [str(k) for k in range(learners)])

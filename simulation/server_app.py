@@ -1,0 +1,160 @@
+"""The orchestrator of the simulation: builds the strategy, evaluates, keeps the run directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
+from flwr.common import Parameters, Scalar, log, ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.server import Server, ServerConfig, SimpleClientManager
+from flwr.server.compat.app import start_grid
+from flwr.serverapp import Grid, ServerApp
+
+from flwr_mel import server as classic
+from flwr_mel import serverapp as message
+from flwr_mel.records import CycleRecord
+from flwr_mel.report import write_report
+from simulation.config import LAYERS, RunConfig
+from simulation.fleet import VirtualFleet
+from simulation.network import Weights, evaluate, initial_weights
+from simulation.rehearsal import rehearse, settings_of
+from simulation.run_dir import RunDir
+from simulation.task import batch_size, dataset_of
+
+INFO, WARNING = 20, 30
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run one simulation."""
+    config = RunConfig.parse(context.run_config)
+    learners = config.learners or len(list(grid.get_node_ids()))
+    simulate(config, learners, grid)
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Evaluates after every cycle and keeps what must outlive the run."""
+
+    config: RunConfig
+    run: RunDir
+    weights: Weights
+    strategy: message.MelStrategy | classic.MelStrategy | None = None
+
+    def evaluate(self, weights: Weights) -> tuple[float, float]:
+        """Return loss and accuracy on the test set."""
+        self.weights = weights
+        data = dataset_of(self.config)
+        return evaluate(weights, data.test_x, data.test_y)
+
+    def keep(self, record: CycleRecord) -> None:
+        """Take a finished cycle: first the record, then the model that says the record is complete."""
+        self.run.add(record)
+        state = self.strategy.orchestrator.state.snapshot() if self.strategy is not None else {}
+        self.run.save_model(self.weights, record.cycle, state)
+        accuracy = record.metrics.get("accuracy", float("nan"))
+        text = "cycle %d: accuracy %.2f %%, epochs %s, %.1f s virtual, %.0f J"
+        used = [r.epochs for r in record.learners if r.epochs]
+        epochs = f"{min(used)}-{max(used)}" if used else "none"
+        log(INFO, text, record.cycle, 100 * accuracy, epochs, record.clock_s, record.total_energy_j)
+
+
+def simulate(config: RunConfig, learners: int, grid: Grid) -> Path:
+    """Run the configured cycles and leave a report.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run.
+    learners : int
+        K.
+    grid : Grid
+        Flower's connection to the nodes.
+    """
+    rehearse(config, learners)
+    data, run = dataset_of(config), RunDir.of(config)
+    if data.notice:
+        log(WARNING, data.notice)
+    weights, state = initial_weights(config.seed, LAYERS), {"cycle": 0}
+    if config.resume and run.cycles_done():
+        weights, state = run.load_model()
+        log(INFO, "resuming %s after cycle %d", run.path, state["cycle"])
+    run.start(config, VirtualFleet(learners, config).devices(1), data.notice)
+    keeper = Keeper(config, run, weights)
+    left = config.cycles - int(state["cycle"])
+    drive = _by_message if config.api == "message" else _by_classic
+    if left > 0:
+        drive(config, learners, grid, keeper, state)
+    _conclude(run, keeper)
+    return run.path
+
+
+def _by_message(config: RunConfig, learners: int, grid: Grid, keeper: Keeper, state: dict[str, Any]) -> None:
+    inner = message.MelFedAvg(fraction_evaluate=0.0, min_train_nodes=learners, min_available_nodes=learners)
+    strategy = message.MelStrategy(inner, callbacks=[keeper.keep], **settings_of(config))
+    strategy.orchestrator.state.restore(state)
+    keeper.strategy = strategy
+
+    def evaluate_fn(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if server_round == 0:
+            return None
+        loss, accuracy = keeper.evaluate(arrays.to_numpy_ndarrays())
+        return MetricRecord({"loss": loss, "accuracy": accuracy})
+
+    left = config.cycles - strategy.orchestrator.state.cycles_done
+    asked = ConfigRecord({"batch-size": batch_size(config)})
+    strategy.start(
+        grid, ArrayRecord(keeper.weights), num_rounds=left, train_config=asked, evaluate_fn=evaluate_fn
+    )
+
+
+def _by_classic(config: RunConfig, learners: int, grid: Grid, keeper: Keeper, state: dict[str, Any]) -> None:
+    def evaluate_fn(
+        server_round: int,
+        parameters: list[Any],
+        _: dict[str, Scalar],
+    ) -> tuple[float, dict[str, Scalar]] | None:
+        if server_round == 0:
+            return None
+        loss, accuracy = keeper.evaluate(parameters)
+        return loss, {"accuracy": accuracy}
+
+    start: Parameters = ndarrays_to_parameters(keeper.weights)
+    inner = classic.MelFedAvg(
+        fraction_evaluate=0.0,
+        min_fit_clients=learners,
+        min_available_clients=learners,
+        initial_parameters=start,
+        evaluate_fn=evaluate_fn,
+        on_fit_config_fn=lambda _: {"batch-size": batch_size(config)},
+    )
+    strategy = classic.MelStrategy(inner, callbacks=[keeper.keep], **settings_of(config))
+    strategy.orchestrator.state.restore(state)
+    keeper.strategy = strategy
+    server = Server(client_manager=SimpleClientManager(), strategy=strategy)
+    server.set_max_workers(learners)
+    left = config.cycles - strategy.orchestrator.state.cycles_done
+    start_grid(grid=grid, server=server, config=ServerConfig(num_rounds=left))
+    keeper.weights = parameters_to_ndarrays(server.parameters)
+
+
+def _conclude(run: RunDir, keeper: Keeper) -> None:
+    records = run.records()
+    last = records[-1] if records else None
+    summary = {
+        "cycles": last.cycle if last else 0,
+        "accuracy": last.metrics.get("accuracy") if last else None,
+        "virtual_time_s": last.clock_s if last else 0.0,
+        "energy_j": last.total_energy_j if last else 0.0,
+        "stopped": last.stopped if last else "",
+        "best_accuracy": max((r.metrics.get("accuracy", 0.0) for r in records), default=None),
+        "scheme": keeper.config.scheme,
+    }
+    run.finish(summary)
+
+    report = write_report([run.path], run.path / "report.html")
+    log(INFO, "report: %s", report)

@@ -1,0 +1,70 @@
+"""What both ends of the simulation derive from the run configuration: data, workload, partitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_mel.costs import Workload
+from simulation.config import LAYERS, PAPER_SAMPLES, RunConfig
+from simulation.data import Dataset, load
+from simulation.partition import partition
+
+
+@lru_cache(maxsize=2)
+def _load(dataset: str, data_dir: str) -> Dataset:
+    return load(dataset, Path(data_dir) if data_dir else None)
+
+
+def dataset_of(config: RunConfig) -> Dataset:
+    """Return the data of a run, read once per process."""
+    return _load(config.dataset, config.data_dir)
+
+
+def total_samples(config: RunConfig) -> int:
+    """Return d: what the configuration asks for, or all training data."""
+    everything = len(dataset_of(config).train_y)
+    if config.samples > everything:
+        raise ValueError(f"samples must be at most the {everything} training samples, got {config.samples}")
+    return config.samples or everything
+
+
+def min_samples(config: RunConfig) -> int:
+    """Return d_l: 100 per 60,000 samples unless given."""
+    return config.min_samples or max(1, round(100 * total_samples(config) / PAPER_SAMPLES))
+
+
+def batch_size(config: RunConfig) -> int:
+    """Return the mini-batch of the learners' SGD."""
+    return config.batch_size or (16 if dataset_of(config).embedded else 64)
+
+
+def workload_of(config: RunConfig) -> Workload:
+    """Return the cost model's view of the job.
+
+    Each sample of the embedded subset is costed as several of the paper's, so that T and E mean what they
+    mean in the paper.
+    """
+    data = dataset_of(config)
+    cost = config.sample_cost or (PAPER_SAMPLES / len(data.train_y) if data.embedded else 1.0)
+    base = Workload.mlp(LAYERS, ship_data=config.mode == "pl")
+    return replace(
+        base,
+        operations_per_sample=base.operations_per_sample * cost,
+        data_compression=base.data_compression * cost,
+    )
+
+
+@lru_cache(maxsize=2)
+def _partitions(config_key: tuple[str, str, float, int], learners: int) -> list[npt.NDArray[np.int64]]:
+    dataset, data_dir, alpha, seed = config_key
+    return partition(_load(dataset, data_dir).train_y, learners, alpha or None, seed)
+
+
+def local_indices(config: RunConfig, learner: int, learners: int) -> npt.NDArray[np.int64]:
+    """Return which training samples a learner of the federated scenario holds."""
+    return _partitions((config.dataset, config.data_dir, config.alpha, config.seed), learners)[learner]
