@@ -6,7 +6,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help install lint test simulate bench clean
+.PHONY: help install lint test simulate reproduce bench clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,11 @@ test: lint  ## Lint, types and all tests: what CI runs
 
 simulate: install  ## Run the main job on MNIST and leave a report; options in ARGS="--cycles 3 ..."
 	$(VENV)/bin/flwr-mel simulate $(ARGS)
+
+PROFILE ?= quick
+reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past) and draw its figures and table
+	$(VENV)/bin/flwr-mel sweep $(PROFILE) --out runs/sweep-$(PROFILE) $(ARGS)
+	$(PY) -m simulation.reproduction runs/sweep-$(PROFILE) --out runs/sweep-$(PROFILE)
 
 bench: install  ## Measure the solvers; writes docs/BENCHMARKS.md and its figure
 	$(PY) -m bench.solvers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -21,6 +22,8 @@ from simulation.task import dataset_of, local_indices
 
 def capability(context: Context, cycle: int) -> dict[str, Any]:
     """Say what this learner can do in the coming cycle."""
+    if "sweep" in context.run_config:
+        return {}
     config, learner, learners = _identity(context)
     held = len(local_indices(config, learner, learners)) if config.mode == "fl" else None
     return VirtualFleet(learners, config).words(learner, cycle, held)
@@ -30,10 +33,17 @@ def work(
     weights: Weights, task: Assignment, asked: Mapping[str, Any], context: Context
 ) -> tuple[Weights, int, dict[str, float]]:
     """Do a task: tau_k epochs of SGD over the shard (PL) or over a random part of the own data (FL)."""
-    config, learner, learners = _identity(context)
+    config, learner, learners = _identity(context, asked)
     x, y = _samples(task, config, learner, learners)
     new, loss = train(
-        weights, x, y, task.epochs, batch=int(asked["batch-size"]), lr=config.learning_rate, rng=task.rng()
+        weights,
+        x,
+        y,
+        task.epochs,
+        batch=int(asked["batch-size"]),
+        lr=config.learning_rate,
+        rng=task.rng(),
+        proximal=float(asked.get("proximal", 0.0)),
     )
     return new, len(y), {"loss": loss}
 
@@ -49,10 +59,18 @@ def _samples(
     return data.train_x[mine], data.train_y[mine]
 
 
-def _identity(context: Context) -> tuple[RunConfig, int, int]:
+def _identity(context: Context, asked: Mapping[str, Any] | None = None) -> tuple[RunConfig, int, int]:
+    """Return configuration, learner and K; in a sweep each task says for whom the node stands."""
+    if asked is not None and "cell" in asked:
+        return _cell(asked["cell"]), int(asked["learner"]), int(asked["learners"])
     config = _config(tuple(sorted(context.run_config.items())))
     learners = config.learners or int(context.node_config["num-partitions"])
     return config, int(context.node_config["partition-id"]), learners
+
+
+@lru_cache(maxsize=8)
+def _cell(text: str) -> RunConfig:
+    return RunConfig.parse(json.loads(text))
 
 
 @lru_cache(maxsize=8)

@@ -23,6 +23,10 @@ from simulation.data import DATASETS
 PAPER_SAMPLES = 60_000
 LAYERS = PAPER_LAYERS
 
+#: What a resumed run may change: how far it goes and how it is carried. The fleet and the data themselves
+#: are compared, not their paths.
+RESUMABLE = ("cycles", "target-accuracy", "api", "run-dir", "resume", "fleet", "data-dir")
+
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
@@ -45,7 +49,8 @@ class RunConfig:
     learners : int
         K. 0: as many as the federation has nodes.
     fleet : str
-        A TOML or CSV fleet file as for `flwr-mel plan`; empty: the paper's fleet.
+        A TOML or CSV fleet file as for `flwr-mel plan`, which then gives the energy limits; empty: the
+        paper's fleet.
     mobility : float
         Metres (standard deviation in x and y) that learners of the paper's fleet move between cycles.
     dataset, data_dir : str
@@ -53,7 +58,8 @@ class RunConfig:
     alpha : float
         FL: Dirichlet concentration of the labels over the learners. 0: IID.
     samples, min_samples : int
-        d per cycle and d_l. 0: all training data, and 100 per 60,000 of them.
+        d per cycle and d_l. 0: all training data, in FL half of them (energy limits may keep a learner from
+        passing all it holds); 100 per 60,000 of them, at most half an equal share.
     sample_cost : float
         Samples of the paper that one sample stands for in the cost model. 0: 1 for full datasets; for the
         embedded subset 60,000 / its size, so that epochs come out as in the paper.
@@ -68,7 +74,7 @@ class RunConfig:
     run_dir : str
         Where results go. Empty: a new directory below ./runs.
     resume : bool
-        Go on from the last finished cycle in run_dir.
+        Go on after the last finished cycle in run_dir. Only `RESUMABLE` keys may differ from before.
     """
 
     scheme: str = "ha-asyn"
@@ -123,11 +129,11 @@ class RunConfig:
 
     def _check_paths(self) -> None:
         if self.data_dir and not Path(self.data_dir).is_dir():
-            raise complain("data-dir", "an existing directory of idx files", self.data_dir)
+            raise complain("data_dir", "an existing directory of idx files", self.data_dir)
         if self.fleet and not Path(self.fleet).is_file():
             raise complain("fleet", "an existing TOML or CSV file", self.fleet)
         if self.resume and not self.run_dir:
-            raise complain("run-dir", "the run to go on with when resume is set", self.run_dir)
+            raise complain("run_dir", "the run to go on with when resume is set", self.run_dir)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> RunConfig:

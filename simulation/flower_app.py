@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from flwr_mel import __version__
-from simulation.config import RunConfig
 
 _HEAD = """\
 [build-system]
@@ -30,23 +29,27 @@ dependencies = ["flwr-mel"]
 publisher = "flwr-mel"
 
 [tool.flwr.app.components]
-serverapp = "simulation.server_app:app"
+serverapp = "{serverapp}"
 clientapp = "simulation.client_app:app"
 
 [tool.flwr.app.config]
 """
 
 
-def write_app(directory: Path) -> Path:
-    """Write the app directory with all defaults and return it.
+def write_app(directory: Path, serverapp: str, config: Mapping[str, Any]) -> Path:
+    """Write the app directory and return it.
 
     Parameters
     ----------
     directory : Path
         Made if it is not there.
+    serverapp : str
+        Which server app, e.g. ``simulation.server_app:app``.
+    config : mapping
+        The run configuration.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    text = _HEAD.format(version=__version__) + toml_lines(RunConfig().as_dict()) + "\n"
+    text = _HEAD.format(version=__version__, serverapp=serverapp) + toml_lines(config) + "\n"
     (directory / "pyproject.toml").write_text(text, encoding="utf-8")
     (directory / "README.md").write_text("The simulation of flwr-mel.\n", encoding="utf-8")
     return directory
@@ -54,7 +57,7 @@ def write_app(directory: Path) -> Path:
 
 def toml_lines(values: Mapping[str, Any]) -> str:
     """Write scalars as TOML; its numbers, strings and booleans are spelled as in JSON."""
-    return "\n".join(f"{key} = {json.dumps(value)}" for key, value in values.items())
+    return "\n".join(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
 
 
 def write_connection(home: Path, port: int) -> None:

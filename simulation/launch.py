@@ -11,20 +11,21 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from simulation.config import RunConfig
-from simulation.flower_app import toml_lines, write_app, write_connection
-from simulation.task import dataset_of
+from simulation.flower_app import write_app, write_connection
 
 _STARTED = re.compile(r"Successfully started run (\d+)")
 _PATIENCE_S = 60.0
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class LaunchError(RuntimeError):
@@ -43,11 +44,14 @@ class Engine:
         CPUs each working learner takes: the number of actors is the machine's CPUs over this.
     ray_address : str
         An existing Ray cluster to join; empty: Ray on this machine.
+    offline : bool
+        The full data cannot be had: nobody needs to try again.
     """
 
     learners: int
     cpus_per_learner: float = 1.0
     ray_address: str = ""
+    offline: bool = False
 
 
 class Running:
@@ -82,20 +86,16 @@ class Running:
         """Return "" if the run completed, else why not: `flwr run` itself always exits with 0."""
         if not self.run_id:
             return f"Flower did not start the run: {self._tail()}"
-        listing = subprocess.run(
-            [_tool("flwr"), "ls", "mel", "--run-id", self.run_id, "--format", "json"],
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
+        command = [_tool("flwr"), "ls", "mel", "--run-id", self.run_id, "--format", "json"]
+        said = "no answer"
         try:
-            run = json.loads(listing.stdout)["runs"][0]
-        except (ValueError, KeyError, IndexError):
-            return (
-                f"Flower does not know how the run ended: {listing.stdout.strip() or listing.stderr.strip()}"
+            listing = subprocess.run(
+                command, env=self.env, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
             )
+            said = listing.stdout.strip() or listing.stderr.strip()
+            run = json.loads(listing.stdout)["runs"][0]
+        except (ValueError, KeyError, IndexError, subprocess.TimeoutExpired):
+            return f"Flower does not know how the run ended: {said}"
         if run["status"] == "finished:completed":
             return ""
         return str(run.get("status-details") or run["status"])
@@ -106,25 +106,31 @@ class Running:
 
 
 @contextmanager
-def running(config: RunConfig, engine: Engine, log_path: Path) -> Iterator[Running]:
+def running(
+    config: Mapping[str, Any],
+    engine: Engine,
+    log_path: Path,
+    serverapp: str = "simulation.server_app:app",
+) -> Iterator[Running]:
     """Start the simulation; whatever happens, nothing of it is left running afterwards.
 
     Parameters
     ----------
-    config : RunConfig
-        With run_dir set.
+    config : mapping
+        Run configuration of the app.
     engine : Engine
         Nodes and actors.
     log_path : Path
         Gets Flower's output.
+    serverapp : str
+        Which server app.
     """
     # Ray's sockets need short paths, so this is not inside the run directory.
     scratch = Path(tempfile.mkdtemp(prefix="mel-"))
     port = free_port()
-    env = _environment(scratch, config, engine)
+    env = _environment(scratch, engine)
     write_connection(Path(env["FLWR_HOME"]), port)
-    app = write_app(scratch / "app")
-    (scratch / "run.toml").write_text(toml_lines(config.as_dict()), encoding="utf-8")
+    app = write_app(scratch / "app", serverapp, config)
     superlink = _superlink(port, env, scratch / "superlink.log")
     client: subprocess.Popen[bytes] | None = None
     try:
@@ -133,7 +139,7 @@ def running(config: RunConfig, engine: Engine, log_path: Path) -> Iterator[Runni
         command = [_tool("flwr"), "run", str(app), "mel", "--stream", "--federation-config", nodes]
         with log_path.open("wb") as log:
             client = subprocess.Popen(
-                [*command, "--run-config", str(scratch / "run.toml")],
+                command,
                 env=env,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -141,10 +147,36 @@ def running(config: RunConfig, engine: Engine, log_path: Path) -> Iterator[Runni
             )
         yield Running(client, log_path, env)
     finally:
-        for process in (client, superlink):
-            if process is not None:
-                _end(process)
-        shutil.rmtree(scratch, ignore_errors=True)
+        with _signals(signal.SIG_IGN, signal.SIGINT, *_ENDINGS):
+            for process in (client, superlink):
+                if process is not None:
+                    _end(process)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def orderly() -> Iterator[None]:
+    """Let SIGTERM, or a terminal that closes, end the block as Ctrl-C does, so that it can clean up."""
+    with _signals(_interrupt, *_ENDINGS):
+        yield
+
+
+def _interrupt(number: int, frame: object) -> None:  # noqa: ARG001
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _signals(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
+    """Handle signals otherwise for a while; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def free_port() -> int:
@@ -154,7 +186,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _environment(scratch: Path, config: RunConfig, engine: Engine) -> dict[str, str]:
+def _environment(scratch: Path, engine: Engine) -> dict[str, str]:
     env = {
         **os.environ,
         "FLWR_HOME": str(scratch / "flwr"),
@@ -167,8 +199,7 @@ def _environment(scratch: Path, config: RunConfig, engine: Engine) -> dict[str, 
         "RAY_TMPDIR": str(scratch / "ray"),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
     }
-    if dataset_of(config).embedded:
-        # This process has tried to get the full data; the others need not try again.
+    if engine.offline:
         env["FLWR_MEL_OFFLINE"] = "1"
     if engine.ray_address:
         env["RAY_ADDRESS"] = engine.ray_address
@@ -205,13 +236,16 @@ def _wait_until_up(port: int, process: subprocess.Popen[bytes], log_path: Path) 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End a process and everything it started; politely first."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError):
+    for how, patience_s in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 3.0)):
+        end = time.monotonic() + patience_s
+        try:
             os.killpg(process.pid, how)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=10)
-            if how is signal.SIGTERM:
-                time.sleep(0.2)
+            while time.monotonic() < end:
+                process.poll()  # or it stays on as a zombie
+                os.killpg(process.pid, 0)
+                time.sleep(0.05)
+        except (ProcessLookupError, PermissionError):
+            return
 
 
 def _tool(name: str) -> str:

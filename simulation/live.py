@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -15,6 +17,65 @@ from flwr_mel.records import CycleRecord
 from simulation.run_dir import RunDir
 
 _COLUMNS = ("cycle", "accuracy", "epochs", "samples", "busy", "virtual time", "energy")
+#: Cycles and remarks that the live table shows.
+_ROWS, _REMARKS = 20, 3
+
+
+class Tail:
+    """Reads records as they are appended, each once: a long run of many learners is not read again and again.
+
+    Parameters
+    ----------
+    path : Path
+        A file of JSON lines that may not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read = 0
+
+    def fresh(self) -> list[CycleRecord]:
+        """Return the records that have been finished since the last call."""
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return [CycleRecord.from_dict(json.loads(line)) for line in whole.splitlines() if line.strip()]
+
+
+class Pace:
+    """Tells how long the remaining cycles will take, by those since the first.
+
+    Parameters
+    ----------
+    cycles, done : int
+        Planned, and finished before this run began.
+    """
+
+    def __init__(self, cycles: int, done: int) -> None:
+        self.cycles = cycles
+        self.done = self._first = done
+        self._since = self._last = 0.0
+
+    def tick(self, done: int) -> None:
+        """Take note of a finished cycle."""
+        self._last = time.monotonic()
+        if self.done == self._first or not self._since:
+            # The first cycle includes the start of the engine and tells nothing.
+            self._first, self._since = done, self._last
+        self.done = done
+
+    def left(self) -> str:
+        """Say it in words; empty while nothing is known."""
+        seen, ahead = self.done - self._first, self.cycles - self.done
+        if seen < 1 or ahead < 1:
+            return ""
+        per_cycle = (self._last - self._since) / seen
+        seconds = max(ahead * per_cycle - (time.monotonic() - self._last), 0.0)
+        return f"about {seconds:.0f} s left"
 
 
 def follow(console: Console, run: RunDir, cycles: int, alive: Callable[[], bool], done: int = 0) -> None:
@@ -37,18 +98,21 @@ def follow(console: Console, run: RunDir, cycles: int, alive: Callable[[], bool]
 
 
 def _plain(console: Console, run: RunDir, cycles: int, alive: Callable[[], bool], done: int) -> None:
-    start, shown = time.monotonic(), done
+    tail, pace = Tail(run.path / "records.jsonl"), Pace(cycles, done)
     console.print(f"starting Flower's engine; results go to {run.path}", soft_wrap=True)
     while True:
         going = alive()
-        for record in run.records()[shown:]:
-            shown += 1
-            left = (cycles - shown) * (time.monotonic() - start) / max(shown - done, 1)
+        for record in tail.fresh():
+            if record.cycle <= done:
+                continue
+            pace.tick(record.cycle)
             cells = "  ".join(f"{k} {v}" for k, v in zip(_COLUMNS, _cells(record), strict=True))
-            console.print(f"{cells}  about {left:.0f} s left" if left else cells, soft_wrap=True)
+            console.print(f"{cells}  {pace.left()}".rstrip(), soft_wrap=True)
+            for remark in remarks(record):
+                console.print(f"  {remark}", soft_wrap=True, markup=False)
         if not going:
             return
-        time.sleep(0.5)
+        time.sleep(0.25)
 
 
 def _terminal(console: Console, run: RunDir, cycles: int, alive: Callable[[], bool], done: int) -> None:
@@ -61,20 +125,35 @@ def _terminal(console: Console, run: RunDir, cycles: int, alive: Callable[[], bo
         console=console,
     )
     bar = progress.add_task("starting Flower's engine", total=cycles, completed=done, left="")
-    start = time.monotonic()
+    tail, pace = Tail(run.path / "records.jsonl"), Pace(cycles, done)
+    records: list[CycleRecord] = []
     with Live(console=console, refresh_per_second=4) as live:
         while True:
             going = alive()
-            records = run.records()
-            fresh = len(records) - done
-            left = (cycles - len(records)) * (time.monotonic() - start) / fresh if fresh > 0 else None
-            description = "training" if fresh > 0 else "starting Flower's engine"
-            text = f"about {left:.0f} s left" if left is not None and going else ""
-            progress.update(bar, completed=len(records), description=description, left=text)
-            live.update(Group(_table(records), progress))
+            for record in tail.fresh():
+                records.append(record)
+                if record.cycle > done:
+                    pace.tick(record.cycle)
+            description = "training" if pace.done > done else "starting Flower's engine"
+            if not going or pace.done == cycles:
+                description = "done" if pace.done == cycles else "ended"
+            progress.update(bar, completed=pace.done, description=description, left=pace.left())
+            live.update(Group(*_view(records), progress))
             if not going:
                 return
             time.sleep(0.25)
+
+
+def _view(records: list[CycleRecord]) -> list[RenderableType]:
+    said = [f"cycle {r.cycle}: {text}" for r in records for text in remarks(r)]
+    return [_table(records), *(Text(text, style="yellow") for text in said[-_REMARKS:])]
+
+
+def remarks(record: CycleRecord) -> list[str]:
+    """Return what people should know of a cycle: its notes, and whose work was lost."""
+    lost = [f"{r.learner} {r.outcome}: {r.reason}" for r in record.failures]
+    more = [f"and {len(lost) - 2} more learners"] if len(lost) > 2 else []
+    return [*record.notes, *lost[:2], *more]
 
 
 def _table(records: list[CycleRecord]) -> Table:
@@ -82,7 +161,7 @@ def _table(records: list[CycleRecord]) -> Table:
     for column in _COLUMNS:
         table.add_column(column, justify="right")
     best = max((r.metrics.get("accuracy", 0.0) for r in records), default=0.0)
-    for record in records[-20:]:
+    for record in records[-_ROWS:]:
         cells: list[str | Text] = list(_cells(record))
         if record.metrics.get("accuracy") == best:
             cells[1] = Text(str(cells[1]), style="bold green")
@@ -135,7 +214,7 @@ def summary(console: Console, run: RunDir, seconds: float) -> None:
         else "-",
         "mean epochs": f"{sum(r.mean_epochs for r in records) / len(records):.2f} per cycle",
         "virtual time": f"{last.clock_s:.1f} s",
-        "energy": f"{last.total_energy_j:.0f} J",
+        "energy": f"{last.total_energy_j:,.0f} J",
         "failures": str(sum(len(r.failures) for r in records)),
         "wall time": f"{seconds:.0f} s",
         "report": str(run.path / "report.html"),

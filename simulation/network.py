@@ -87,6 +87,7 @@ def train(
     batch: int = BATCH,
     lr: float = LEARNING_RATE,
     rng: np.random.Generator,
+    proximal: float = 0.0,
 ) -> tuple[Weights, float]:
     """Train by plain mini-batch SGD on the cross-entropy.
 
@@ -109,6 +110,9 @@ def train(
         Learning rate.
     rng : numpy.random.Generator
         Source of the sample order.
+    proximal : float
+        mu of FedProx: every step is followed by the proximal map of mu/2 times the squared distance from the
+        weights at the start.
 
     Returns
     -------
@@ -127,6 +131,8 @@ def train(
         active = np.flatnonzero(x.max(axis=0))
         pixels = _pixels(x, active)
         layers = _load(weights, active, pixels.shape[1])
+        anchors = [w.clone() for w in layers] if proximal else []
+        pull = lr * proximal / (1 + lr * proximal)
         labels = torch.from_numpy(np.eye(widths[-1], dtype=np.float32)[:, y])
         logits = torch.empty_like(labels)
         batches = {size: _Batch.of(layers, size) for size in {min(batch, n), n % batch} - {0}}
@@ -138,6 +144,8 @@ def train(
                 memory = batches[len(rows)]
                 torch.index_select(pixels, 0, rows, out=memory.pixels)
                 seen.copy_(_step(memory, wanted, step))
+                for w, anchor in zip(layers, anchors, strict=False):
+                    w.lerp_(anchor, pull)
         loss = (torch.logsumexp(logits, 0) - (logits * target).sum(0)).double().mean().item()
         return _unload(layers, weights, active), loss
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from flwr_mel.orchestrator import OnInfeasible, Orchestrator, Settings, Stopping
@@ -41,10 +42,16 @@ def rehearse(config: RunConfig, learners: int) -> None:
     ------
     Infeasible
         With the diagnosis.
+    ValueError
+        If nobody would have anything to do.
     """
+    config = replace(config, learners=learners)
     orchestrator = Orchestrator(Settings(**settings_of(config), on_infeasible=OnInfeasible.ERROR))
     fleet = VirtualFleet(learners, config)
     for k in range(learners):
         held = len(local_indices(config, k, learners)) if config.mode == "fl" else None
         orchestrator.hear(str(k), fleet.words(k, 1, held))
-    orchestrator.plan(1, [str(k) for k in range(learners)])
+    plan = orchestrator.plan(1, [str(k) for k in range(learners)])
+    if not plan.tasks and orchestrator.record is not None:
+        why = "; ".join(orchestrator.record.notes) or "no learner can take part"
+        raise ValueError(f"{why}. Raise cycle_time or energy, lower min_samples, or use fewer learners")

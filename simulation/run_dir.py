@@ -15,13 +15,15 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from flwr_mel.learners import Device
 from flwr_mel.learners.fleet import Measured
 from flwr_mel.records import CycleRecord, JsonlWriter, read_jsonl
-from simulation.config import RunConfig
+from simulation.config import RESUMABLE, RunConfig
+from simulation.data import Dataset
 from simulation.network import Weights
 
 #: Joules in the paper's example battery, 2,000 mAh at 5 V.
@@ -77,27 +79,58 @@ class RunDir:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         return cls(Path("runs") / f"{stamp}-{config.scheme}-{config.mode}-{os.getpid()}")
 
-    def start(self, config: RunConfig, fleet: list[Device | Measured], notice: str) -> None:
-        """Write down what is about to run; drop records beyond the checkpoint when a run is resumed."""
+    def start(self, config: RunConfig, fleet: list[Device | Measured], data: Dataset) -> None:
+        """Write down what is about to run; drop records beyond the checkpoint when a run is resumed.
+
+        Raises
+        ------
+        ValueError
+            If a run is resumed with anything else than before that changes its results.
+        """
         facts = {
             "config": config.as_dict(),
             "versions": versions(),
             "fleet": [_facts(d) for d in fleet],
-            "notice": notice,
+            "data": {"source": data.source, "train": len(data.train_y), "test": len(data.test_y)},
+            "notice": data.notice,
         }
+        if config.resume:
+            _check_same(self.facts(), facts)
         atomically(self.path / "config.json", lambda f: json.dump(facts, f, indent=2))
-        done = self.cycles_done() if config.resume else 0
-        kept = [r for r in self.records() if r.cycle <= done]
+        self.trim(self.cycles_done() if config.resume else 0)
+
+    def trim(self, cycles: int) -> None:
+        """Keep the records and tables of the first cycles only.
+
+        Parameters
+        ----------
+        cycles : int
+            How many; there must be as many on record.
+        """
+        kept = [r for r in self.records() if r.cycle <= cycles]
+        if len(kept) < cycles:
+            raise ValueError(f"{self.path} has {len(kept)} cycles on record, but a model after {cycles}")
+        walls = self._wall_times()
         lines = "".join(json.dumps(r.as_dict(), allow_nan=False) + "\n" for r in kept)
         atomically(self.path / "records.jsonl", lambda f: f.write(lines))
-        self._table("metrics.csv", _METRICS, [_metrics_row(r) for r in kept])
+        self._table("metrics.csv", _METRICS, [_metrics_row(r, walls.get(str(r.cycle), "")) for r in kept])
         self._table("ledger.csv", _LEDGER, [row for r in kept for row in ledger_rows(r)])
 
-    def add(self, record: CycleRecord) -> None:
-        """Append a cycle to the records and tables."""
+    def add(self, record: CycleRecord, wall_s: float) -> None:
+        """Append a cycle to the records and tables.
+
+        Parameters
+        ----------
+        record : CycleRecord
+            The cycle.
+        wall_s : float
+            Seconds it took on this machine. Only the table of metrics has them: records are the same wherever
+            a run is repeated.
+        """
+        ledger = ledger_rows(record)  # first of all, because it may refuse
         JsonlWriter(self.path / "records.jsonl")(record)
-        self._table("metrics.csv", _METRICS, [_metrics_row(record)], append=True)
-        self._table("ledger.csv", _LEDGER, ledger_rows(record), append=True)
+        self._table("metrics.csv", _METRICS, [_metrics_row(record, f"{wall_s:.3f}")], append=True)
+        self._table("ledger.csv", _LEDGER, ledger, append=True)
 
     def _table(
         self, name: str, columns: tuple[str, ...], rows: list[list[Any]], *, append: bool = False
@@ -107,6 +140,25 @@ class RunDir:
             if not append:
                 writer.writerow(columns)
             writer.writerows(rows)
+
+    def _wall_times(self) -> dict[str, str]:
+        with suppress(FileNotFoundError), (self.path / "metrics.csv").open(encoding="utf-8") as file:
+            return {row["cycle"]: row.get("wall_s") or "" for row in csv.DictReader(file)}
+        return {}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `start` wrote down; it must be there."""
+        path = self.path / "config.json"
+        try:
+            facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ValueError(
+                f"run_dir must hold a run to resume, got {self.path}, which has no config.json. Start it "
+                "without resume"
+            ) from None
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({error}): start anew in another run_dir") from None
+        return facts
 
     def records(self) -> list[CycleRecord]:
         """Return the cycles on record."""
@@ -121,9 +173,13 @@ class RunDir:
 
     def load_model(self) -> tuple[Weights, dict[str, Any]]:
         """Return the model and the state that `save_model` kept."""
-        with np.load(self.path / "model.npz", allow_pickle=False) as file:
-            names = sorted(name for name in file.files if name != "about")
-            return [file[name] for name in names], json.loads(str(file["about"]))
+        path = self.path / "model.npz"
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                names = sorted(name for name in file.files if name != "about")
+                return [file[name] for name in names], json.loads(str(file["about"]))
+        except (ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise ValueError(f"{path} is damaged ({error}): start anew in another run_dir") from None
 
     def cycles_done(self) -> int:
         """Return the last cycle whose model is safe on disk."""
@@ -144,6 +200,7 @@ _METRICS = (
     "makespan_s",
     "clock_s",
     "energy_j",
+    "wall_s",
 )
 _LEDGER = (
     "cycle",
@@ -160,10 +217,25 @@ _LEDGER = (
 )
 
 
-def _metrics_row(record: CycleRecord) -> list[Any]:
+def _check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    old = RunConfig().as_dict() | before.get("config", {})
+    for key, value in now["config"].items():
+        if key not in RESUMABLE and value != old.get(key):
+            raise ValueError(
+                f"{key} must stay {old.get(key)!r} as the run began, got {value!r}. Leave it out, or start "
+                "another run"
+            )
+    if before.get("fleet") != now["fleet"]:
+        raise ValueError("fleet must stay as the run began, but the learners are others. Start another run")
+    sizes = [{k: place.get("data", {}).get(k) for k in ("train", "test")} for place in (before, now)]
+    if sizes[0] != sizes[1]:
+        raise ValueError(f"the data must stay as the run began, {sizes[0]}, got {sizes[1]} samples")
+
+
+def _metrics_row(record: CycleRecord, wall_s: str) -> list[Any]:
     metrics = record.metrics
     head = [record.cycle, metrics.get("accuracy"), metrics.get("loss"), record.mean_epochs, record.bound]
-    return [*head, record.total_samples, record.makespan_s, record.clock_s, record.energy_j]
+    return [*head, record.total_samples, record.makespan_s, record.clock_s, record.energy_j, wall_s]
 
 
 def ledger_rows(record: CycleRecord) -> list[list[Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,33 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run one simulation."""
     config = RunConfig.parse(context.run_config)
-    learners = config.learners or len(list(grid.get_node_ids()))
-    simulate(config, learners, grid)
+    learners = count_nodes(grid, config.learners)
+    simulate(replace(config, learners=learners), learners, grid)
+
+
+def count_nodes(grid: Grid, wanted: int, patience_s: float = 60.0) -> int:
+    """Return how many nodes the federation has, once all are there: they come while this app starts.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's connection to the nodes.
+    wanted : int
+        How many there must be. 0: take as many as come.
+    patience_s : float
+        How long to wait for them.
+    """
+    end = time.monotonic() + patience_s
+    seen, before = len(list(grid.get_node_ids())), 0
+    while time.monotonic() < end and seen != wanted and (wanted or not seen or seen != before):
+        time.sleep(0.5)
+        seen, before = len(list(grid.get_node_ids())), seen
+    if not seen or (wanted and seen != wanted):
+        raise ValueError(
+            f"the federation must have as many nodes as learners ({wanted or 'any'}), got {seen}. "
+            f"Try: flwr run . --federation-config 'num-supernodes={wanted or 20}'"
+        )
+    return seen
 
 
 @dataclass(slots=True)
@@ -44,6 +70,7 @@ class Keeper:
     run: RunDir
     weights: Weights
     strategy: message.MelStrategy | classic.MelStrategy | None = None
+    since: float = field(default_factory=time.monotonic)
 
     def evaluate(self, weights: Weights) -> tuple[float, float]:
         """Return loss and accuracy on the test set."""
@@ -53,7 +80,9 @@ class Keeper:
 
     def keep(self, record: CycleRecord) -> None:
         """Take a finished cycle: first the record, then the model that says the record is complete."""
-        self.run.add(record)
+        now = time.monotonic()
+        self.run.add(record, now - self.since)
+        self.since = now
         state = self.strategy.orchestrator.state.snapshot() if self.strategy is not None else {}
         self.run.save_model(self.weights, record.cycle, state)
         accuracy = record.metrics.get("accuracy", float("nan"))
@@ -79,15 +108,16 @@ def simulate(config: RunConfig, learners: int, grid: Grid) -> Path:
     data, run = dataset_of(config), RunDir.of(config)
     if data.notice:
         log(WARNING, data.notice)
-    weights, state = initial_weights(config.seed, LAYERS), {"cycle": 0}
+    weights: Weights = initial_weights(config.seed, LAYERS)
+    state: dict[str, Any] = {"cycle": 0}
     if config.resume and run.cycles_done():
         weights, state = run.load_model()
         log(INFO, "resuming %s after cycle %d", run.path, state["cycle"])
-    run.start(config, VirtualFleet(learners, config).devices(1), data.notice)
+    run.start(config, VirtualFleet(learners, config).devices(1), data)
     keeper = Keeper(config, run, weights)
-    left = config.cycles - int(state["cycle"])
     drive = _by_message if config.api == "message" else _by_classic
-    if left > 0:
+    reached = bool(config.target_accuracy) and (state.get("best") or 0.0) >= config.target_accuracy
+    if config.cycles > state["cycle"] and not reached:
         drive(config, learners, grid, keeper, state)
     _conclude(run, keeper)
     return run.path

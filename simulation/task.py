@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
 from flwr_mel.costs import Workload
 from simulation.config import LAYERS, PAPER_SAMPLES, RunConfig
-from simulation.data import Dataset, load
+from simulation.data import Dataset, cache_dir, load
 from simulation.partition import partition
+from simulation.run_dir import atomically
 
 
 @lru_cache(maxsize=2)
@@ -26,16 +32,18 @@ def dataset_of(config: RunConfig) -> Dataset:
 
 
 def total_samples(config: RunConfig) -> int:
-    """Return d: what the configuration asks for, or all training data."""
+    """Return d: what the configuration asks for, or all training data, in FL half of them."""
     everything = len(dataset_of(config).train_y)
     if config.samples > everything:
         raise ValueError(f"samples must be at most the {everything} training samples, got {config.samples}")
-    return config.samples or everything
+    return config.samples or (everything if config.mode == "pl" else max(1, everything // 2))
 
 
 def min_samples(config: RunConfig) -> int:
-    """Return d_l: 100 per 60,000 samples unless given."""
-    return config.min_samples or max(1, round(100 * total_samples(config) / PAPER_SAMPLES))
+    """Return d_l: 100 per 60,000 samples unless given, and at most half an equal share."""
+    total = total_samples(config)
+    share = total // (2 * config.learners) if config.learners else total
+    return config.min_samples or max(1, min(round(100 * total / PAPER_SAMPLES), share))
 
 
 def batch_size(config: RunConfig) -> int:
@@ -61,8 +69,24 @@ def workload_of(config: RunConfig) -> Workload:
 
 @lru_cache(maxsize=2)
 def _partitions(config_key: tuple[str, str, float, int], learners: int) -> list[npt.NDArray[np.int64]]:
+    """Split the data, or read the split that another process has left in the cache.
+
+    The partitioners take seconds to import and to split among 1,000 learners, in every actor anew.
+    """
     dataset, data_dir, alpha, seed = config_key
-    return partition(_load(dataset, data_dir).train_y, learners, alpha or None, seed)
+    labels = _load(dataset, data_dir).train_y
+    about = f"{version('flwr-datasets')} {learners} {alpha!r} {seed}".encode()
+    path = cache_dir() / "partitions" / f"{sha256(about + labels.tobytes()).hexdigest()[:24]}.npz"
+    with suppress(OSError, ValueError, KeyError, BadZipFile), np.load(path, allow_pickle=False) as kept:
+        return np.split(kept["order"], kept["ends"])
+    parts = partition(labels, learners, alpha or None, seed)
+    arrays: dict[str, Any] = {
+        "order": np.concatenate(parts),
+        "ends": np.cumsum([len(part) for part in parts])[:-1],
+    }
+    with suppress(OSError):
+        atomically(path, lambda file: np.savez(file, **arrays), "wb")
+    return parts
 
 
 def local_indices(config: RunConfig, learner: int, learners: int) -> npt.NDArray[np.int64]:

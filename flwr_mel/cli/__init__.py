@@ -16,6 +16,8 @@ from flwr_mel.cli.report import report
 from flwr_mel.cli.shared import Commands
 from flwr_mel.cli.simulate import EXAMPLES as SIMULATE_EXAMPLES
 from flwr_mel.cli.simulate import simulate
+from flwr_mel.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
+from flwr_mel.cli.sweep import sweep
 
 app = typer.Typer(
     cls=Commands,
@@ -30,6 +32,7 @@ app.command(epilog=PLAN_EXAMPLES)(plan)
 app.command(epilog=FLEET_EXAMPLES)(fleet)
 app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=SIMULATE_EXAMPLES)(simulate)
+app.command(epilog=SWEEP_EXAMPLES)(sweep)
 
 
 def _version(wanted: bool) -> None:
