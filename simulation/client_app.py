@@ -35,6 +35,7 @@ def work(
     """Do a task: tau_k epochs of SGD over the shard (PL) or over a random part of the own data (FL)."""
     config, learner, learners = _identity(context, asked)
     x, y = _samples(task, config, learner, learners)
+    _check_data(asked, config)
     new, loss = train(
         weights,
         x,
@@ -57,6 +58,16 @@ def _samples(
     held = local_indices(config, learner, learners)
     mine = held[task.choose(len(held))]
     return data.train_x[mine], data.train_y[mine]
+
+
+def _check_data(asked: Mapping[str, Any], config: RunConfig) -> None:
+    """Refuse to learn from other data than the server has: on a cluster each machine loads its own."""
+    server = asked.get("train-samples")
+    mine = len(dataset_of(config).train_y) if config.mode == "fl" else server
+    if server not in (None, mine):
+        raise ValueError(
+            f"the server has {server} training samples, this machine {mine}: give both the same data-dir"
+        )
 
 
 def _identity(context: Context, asked: Mapping[str, Any] | None = None) -> tuple[RunConfig, int, int]:

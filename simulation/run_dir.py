@@ -59,6 +59,27 @@ def atomically(path: Path, write: Callable[[Any], None], mode: str = "w") -> Non
         raise
 
 
+def describe_run(config: RunConfig, fleet: list[Device | Measured], data: Dataset) -> dict[str, Any]:
+    """Return all that a run's results follow from, as config.json has it.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run.
+    fleet : list of Device or Measured
+        The learners in the first cycle.
+    data : Dataset
+        What they learn from.
+    """
+    return {
+        "config": config.as_dict(),
+        "versions": versions(),
+        "fleet": [_facts(d) for d in fleet],
+        "data": {"source": data.source, "train": len(data.train_y), "test": len(data.test_y)},
+        "notice": data.notice,
+    }
+
+
 class RunDir:
     """One run's files.
 
@@ -80,24 +101,37 @@ class RunDir:
         return cls(Path("runs") / f"{stamp}-{config.scheme}-{config.mode}-{os.getpid()}")
 
     def start(self, config: RunConfig, fleet: list[Device | Measured], data: Dataset) -> None:
-        """Write down what is about to run; drop records beyond the checkpoint when a run is resumed.
-
-        Raises
-        ------
-        ValueError
-            If a run is resumed with anything else than before that changes its results.
-        """
-        facts = {
-            "config": config.as_dict(),
-            "versions": versions(),
-            "fleet": [_facts(d) for d in fleet],
-            "data": {"source": data.source, "train": len(data.train_y), "test": len(data.test_y)},
-            "notice": data.notice,
-        }
+        """Write down what is about to run; drop records beyond the checkpoint when a run is resumed."""
+        facts = describe_run(config, fleet, data)
         if config.resume:
-            _check_same(self.facts(), facts)
+            self.check_same(facts)
         atomically(self.path / "config.json", lambda f: json.dump(facts, f, indent=2))
         self.trim(self.cycles_done() if config.resume else 0)
+
+    def check_same(self, facts: Mapping[str, Any]) -> None:
+        """Refuse to go on with anything that would change the results.
+
+        Parameters
+        ----------
+        facts : mapping
+            From `describe_run`.
+        """
+        before = self.facts()
+        old = before.get("config", {})
+        for key, value in facts["config"].items():
+            if key not in RESUMABLE and value != old.get(key):
+                raise ValueError(
+                    f"{key} must stay {old.get(key)!r} as the run began, got {value!r}. Leave it out, or "
+                    "start another run"
+                )
+        if before.get("fleet") != facts["fleet"]:
+            raise ValueError("fleet must stay as the run began, but the learners differ. Start another run")
+        sizes = [[place.get("data", {}).get(key) for key in ("train", "test")] for place in (before, facts)]
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                f"dataset must stay as the run began: it had {sizes[0]} samples to train and test, now "
+                f"{sizes[1]}. Give the same data_dir, or start another run"
+            )
 
     def trim(self, cycles: int) -> None:
         """Keep the records and tables of the first cycles only.
@@ -215,21 +249,6 @@ _LEDGER = (
     "battery_share",
     "outcome",
 )
-
-
-def _check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    old = RunConfig().as_dict() | before.get("config", {})
-    for key, value in now["config"].items():
-        if key not in RESUMABLE and value != old.get(key):
-            raise ValueError(
-                f"{key} must stay {old.get(key)!r} as the run began, got {value!r}. Leave it out, or start "
-                "another run"
-            )
-    if before.get("fleet") != now["fleet"]:
-        raise ValueError("fleet must stay as the run began, but the learners are others. Start another run")
-    sizes = [{k: place.get("data", {}).get(k) for k in ("train", "test")} for place in (before, now)]
-    if sizes[0] != sizes[1]:
-        raise ValueError(f"the data must stay as the run began, {sizes[0]}, got {sizes[1]} samples")
 
 
 def _metrics_row(record: CycleRecord, wall_s: str) -> list[Any]:

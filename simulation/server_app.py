@@ -123,6 +123,11 @@ def simulate(config: RunConfig, learners: int, grid: Grid) -> Path:
     return run.path
 
 
+def _asked(config: RunConfig) -> dict[str, Any]:
+    """Return what every learner is told besides its task."""
+    return {"batch-size": batch_size(config), "train-samples": len(dataset_of(config).train_y)}
+
+
 def _by_message(config: RunConfig, learners: int, grid: Grid, keeper: Keeper, state: dict[str, Any]) -> None:
     inner = message.MelFedAvg(fraction_evaluate=0.0, min_train_nodes=learners, min_available_nodes=learners)
     strategy = message.MelStrategy(inner, callbacks=[keeper.keep], **settings_of(config))
@@ -136,7 +141,7 @@ def _by_message(config: RunConfig, learners: int, grid: Grid, keeper: Keeper, st
         return MetricRecord({"loss": loss, "accuracy": accuracy})
 
     left = config.cycles - strategy.orchestrator.state.cycles_done
-    asked = ConfigRecord({"batch-size": batch_size(config)})
+    asked = ConfigRecord(_asked(config))
     strategy.start(
         grid, ArrayRecord(keeper.weights), num_rounds=left, train_config=asked, evaluate_fn=evaluate_fn
     )
@@ -160,7 +165,7 @@ def _by_classic(config: RunConfig, learners: int, grid: Grid, keeper: Keeper, st
         min_available_clients=learners,
         initial_parameters=start,
         evaluate_fn=evaluate_fn,
-        on_fit_config_fn=lambda _: {"batch-size": batch_size(config)},
+        on_fit_config_fn=lambda _: _asked(config),
     )
     strategy = classic.MelStrategy(inner, callbacks=[keeper.keep], **settings_of(config))
     strategy.orchestrator.state.restore(state)
