@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import LinearConstraint, milp
-from scipy.sparse import csr_array
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import eye_array, kron
 
 from flwr_mel import AllocationProblem
 
 IntArray = npt.NDArray[np.int64]
+
+#: Threads of CP-SAT, which needs more than one to be itself. The others have one.
+WORKERS = 2
 
 
 def capacity(problem: AllocationProblem, epochs: int) -> IntArray:
@@ -34,8 +39,18 @@ def capacity(problem: AllocationProblem, epochs: int) -> IntArray:
 def highs(problem: AllocationProblem, tables: dict[int, IntArray] | None = None) -> int | None:
     """Solve the window formulation with HiGHS: one binary per learner and epoch count, per window.
 
-    Returns the largest sum of epochs over learners that can take part, None when infeasible. Windows
-    are those the theory leaves: from the synchronous optimum c downwards.
+    Returns the largest sum of epochs over learners that can take part, None when infeasible.
+    """
+    return highs_within(problem, np.inf, tables)[0]
+
+
+def highs_within(
+    problem: AllocationProblem, seconds: float, tables: dict[int, IntArray] | None = None
+) -> tuple[int | None, bool]:
+    """Solve with HiGHS in limited time. Returns (sum, proven optimal).
+
+    Windows are those the theory leaves: from the synchronous optimum c downwards. `tables` keeps the
+    capacities from call to call, so that the time of a second call is that of HiGHS alone.
     """
     tables = {} if tables is None else tables
 
@@ -46,7 +61,7 @@ def highs(problem: AllocationProblem, tables: dict[int, IntArray] | None = None)
 
     able = np.flatnonzero(cap(1) >= problem.min_samples)
     if not len(able) or cap(1)[able].sum() < problem.total_samples:
-        return None
+        return None, True
     sync = 1
     while (
         sync < problem.max_epochs
@@ -54,33 +69,46 @@ def highs(problem: AllocationProblem, tables: dict[int, IntArray] | None = None)
         and cap(sync + 1)[able].sum() >= problem.total_samples
     ):
         sync += 1
-    best = 0
-    for start in range(max(1, sync - problem.staleness), sync + 1):
+    best, proven, end = 0, True, perf_counter() + seconds
+    for start in range(sync, max(1, sync - problem.staleness) - 1, -1):
         taus = range(start, min(start + problem.staleness, problem.max_epochs) + 1)
         table = np.array([cap(tau)[able] for tau in taus])
-        best = max(best, _highs_window(table, start, problem))
-    return best
+        left = end - perf_counter()
+        if left <= 0:
+            return best, False
+        found, done = _highs_window(table, start, problem, left)
+        best, proven = max(best, found), proven and done
+    return best, proven
 
 
-def _highs_window(table: IntArray, start: int, problem: AllocationProblem) -> int:
+def _highs_window(
+    table: IntArray, start: int, problem: AllocationProblem, seconds: float
+) -> tuple[int, bool]:
     rows, learners = table.shape
     value = np.repeat(np.arange(start, start + rows), learners).astype(float)
-    one_each = csr_array(np.tile(np.eye(learners), rows))
+    one_each = kron(np.ones((1, rows)), eye_array(learners), format="csr")
     result = milp(
         -value,
         integrality=np.ones(rows * learners),
-        bounds=(0, (table.ravel() >= problem.min_samples).astype(float)),
+        bounds=Bounds(0, (table.ravel() >= problem.min_samples).astype(float)),
         constraints=[
             LinearConstraint(one_each, 1, 1),
             LinearConstraint(table.reshape(1, -1).astype(float), problem.total_samples, np.inf),
         ],
-        options={"mip_rel_gap": 0.0},
+        options={"mip_rel_gap": 0.0, "time_limit": seconds},
     )
-    return round(-result.fun) if result.success else 0
+    # 0: optimal, 1: out of time, 2: infeasible.
+    return (0 if result.x is None else round(-result.fun)), result.status != 1
 
 
-def cp_sat(problem: AllocationProblem, table: IntArray, first: int, seconds: float) -> tuple[int | None, bool]:
-    """CP-SAT: table of capacities per learner, one window variable. Returns (sum, proven optimal)."""
+def cp_sat(
+    problem: AllocationProblem, table: IntArray, first: int, seconds: float
+) -> tuple[int | None, bool]:
+    """Solve with CP-SAT: capacities as a table per learner, one variable for the window.
+
+    Returns (sum, proven optimal). All learners must be able to take part; the table's rows are the
+    epochs from `first` on that any window of the theory contains.
+    """
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -100,7 +128,7 @@ def cp_sat(problem: AllocationProblem, table: IntArray, first: int, seconds: flo
     model.maximize(sum(taus))
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = seconds
-    solver.parameters.num_workers = 2
+    solver.parameters.num_workers = WORKERS
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None, False
@@ -108,7 +136,10 @@ def cp_sat(problem: AllocationProblem, table: IntArray, first: int, seconds: flo
 
 
 def scip(problem: AllocationProblem, last: int, seconds: float) -> tuple[int | None, bool]:
-    """SCIP on the quadratic program as the paper states it. Returns (sum, proven optimal)."""
+    """Solve the quadratic integer programme with SCIP, as the paper states it, tau_k up to `last`.
+
+    Returns (sum, proven optimal). All learners must be able to take part.
+    """
     from pyscipopt import Model, quicksum
 
     c = problem.coefficients
@@ -117,9 +148,13 @@ def scip(problem: AllocationProblem, last: int, seconds: float) -> tuple[int | N
     model.setParam("limits/time", seconds)
     low = model.addVar(vtype="I", lb=1, ub=last)
     tau = [model.addVar(vtype="I", lb=1, ub=last) for _ in range(len(problem))]
-    d = [model.addVar(vtype="I", lb=problem.min_samples, ub=problem.total_samples) for _ in range(len(problem))]
+    d = [
+        model.addVar(vtype="I", lb=problem.min_samples, ub=problem.total_samples) for _ in range(len(problem))
+    ]
     for k in range(len(problem)):
-        model.addCons(float(c.c2[k]) * tau[k] * d[k] + float(c.c1[k]) * d[k] <= problem.cycle_time_s - float(c.c0[k]))
+        model.addCons(
+            float(c.c2[k]) * tau[k] * d[k] + float(c.c1[k]) * d[k] <= problem.cycle_time_s - float(c.c0[k])
+        )
         if np.isfinite(problem.energy_limit_j[k]):
             spare = float(problem.energy_limit_j[k] - c.g0[k])
             model.addCons(float(c.g2[k]) * tau[k] * d[k] + float(c.g1[k]) * d[k] <= spare)

@@ -21,8 +21,18 @@ MAX_COUNT = 2**40
 
 def complain(field: str, rule: str, value: object, remedy: str = "") -> ValueError:
     """Build the one form of error message the library uses for bad input."""
-    text = f"{field} must be {rule}, got {value!r}"
+    text = f"{field} must be {rule}, got {_short(value)}"
     return ValueError(f"{text}. {remedy}" if remedy else text)
+
+
+def _short(value: object) -> str:
+    """Show a value in one line, whatever it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print integers of thousands of digits
+        return f"a {type(value).__name__} of thousands of digits"
+    text = " ".join(text.split())
+    return text if len(text) <= 120 else f"{text[:80]} ... ({len(text):,} characters)"
 
 
 def number(
@@ -55,7 +65,11 @@ def count(field: str, value: object, *, least: int = 0, remedy: str = "") -> int
     rule = f"an integer from {least} to 2**40"
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise complain(field, rule, value, remedy)
-    if not isinstance(value, Integral) and not float(value).is_integer():
+    try:
+        whole = isinstance(value, Integral) or float(value).is_integer()
+    except OverflowError:
+        whole = False
+    if not whole:
         raise complain(field, rule, value, remedy)
     n: int = int(value)  # type: ignore[call-overload]
     if not least <= n <= MAX_COUNT:
@@ -63,19 +77,19 @@ def count(field: str, value: object, *, least: int = 0, remedy: str = "") -> int
     return n
 
 
-def _entries(field: str, value: object, length: int | None) -> list[Any] | np.ndarray[Any, Any]:
+def entries(field: str, value: object, length: int | None) -> list[Any] | np.ndarray[Any, Any]:
     """Return a one-dimensional sequence of entries of the asked length."""
     if isinstance(value, np.ndarray):
         if value.ndim != 1:
             raise complain(field, "one-dimensional", f"shape {value.shape}")
-        entries: list[Any] | np.ndarray[Any, Any] = value
+        given: list[Any] | np.ndarray[Any, Any] = value
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        entries = list(value)
+        given = list(value)
     else:
-        raise complain(field, "a sequence of numbers", value)
-    if length is not None and len(entries) != length:
-        raise complain(field, f"one value per learner ({length})", f"{len(entries)} values")
-    return entries
+        raise complain(field, "a list, tuple or array of numbers", value)
+    if length is not None and len(given) != length:
+        raise complain(field, f"one value per learner ({length})", f"{len(given)} values")
+    return given
 
 
 def numbers(
@@ -87,9 +101,10 @@ def numbers(
     least: float | None = None,
 ) -> FloatArray:
     """Return a read-only float array of finite numbers, each checked as `number` does."""
-    entries = _entries(field, value, length)
-    if isinstance(entries, np.ndarray) and entries.dtype.kind in "fiu":
-        array = entries.astype(np.float64)
+    given = entries(field, value, length)
+    if isinstance(given, np.ndarray) and given.dtype.kind in "fiu":
+        with np.errstate(over="ignore"):  # a long double may not fit; it is refused as infinite
+            array = given.astype(np.float64)
         bad = ~np.isfinite(array)
         if above is not None:
             bad |= array <= above
@@ -100,7 +115,7 @@ def numbers(
             number(f"{field}[{k}]", float(array[k]), above=above, least=least)
     else:
         array = np.array(
-            [number(f"{field}[{k}]", x, above=above, least=least) for k, x in enumerate(entries)],
+            [number(f"{field}[{k}]", x, above=above, least=least) for k, x in enumerate(given)],
             dtype=np.float64,
         )
     return frozen(array)
@@ -108,16 +123,16 @@ def numbers(
 
 def counts(field: str, value: object, *, length: int | None = None, least: int = 0) -> IntArray:
     """Return a read-only int array, each entry checked as `count` does."""
-    entries = _entries(field, value, length)
-    if isinstance(entries, np.ndarray) and entries.dtype.kind in "iu":
-        bad = (entries < least) | (entries > MAX_COUNT)
+    given = entries(field, value, length)
+    if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
+        bad = (given < least) | (given > MAX_COUNT)
         if bad.any():
             k = int(np.flatnonzero(bad)[0])
-            count(f"{field}[{k}]", int(entries[k]), least=least)
-        array = entries.astype(np.int64)
+            count(f"{field}[{k}]", int(given[k]), least=least)
+        array = given.astype(np.int64)
     else:
         array = np.array(
-            [count(f"{field}[{k}]", x, least=least) for k, x in enumerate(entries)], dtype=np.int64
+            [count(f"{field}[{k}]", x, least=least) for k, x in enumerate(given)], dtype=np.int64
         )
     return frozen(array)
 

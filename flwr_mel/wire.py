@@ -1,11 +1,11 @@
 """Every key that crosses the network, in one place.
 
-The same flat keys serve both APIs: in the Message API they live in a ConfigRecord named ``RECORD``; in the
-classic API in the FitIns config, the properties and the FitRes metrics. Values are int, float, str or
-bytes, which both APIs carry.
+The same flat keys serve both APIs. A task rides in the one ConfigRecord of the train message (classic: the
+FitIns config); what a learner says rides in a ConfigRecord of its own, named ``RECORD`` (classic: the
+properties and the FitRes metrics). Values are int, float, str or bytes, which both APIs carry.
 """
 
-#: Name of the ConfigRecord that carries our keys in the Message API.
+#: Name of the ConfigRecord that carries questions, answers and reports in the Message API.
 RECORD = "mel"
 
 # Server to learner, with a task.

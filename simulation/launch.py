@@ -6,12 +6,10 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,10 +20,10 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from simulation.flower_app import write_app, write_connection
+from simulation.processes import end, undisturbed
 
 _STARTED = re.compile(r"Successfully started run (\d+)")
 _PATIENCE_S = 60.0
-_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class LaunchError(RuntimeError):
@@ -147,36 +145,11 @@ def running(
             )
         yield Running(client, log_path, env)
     finally:
-        with _signals(signal.SIG_IGN, signal.SIGINT, *_ENDINGS):
+        with undisturbed():
             for process in (client, superlink):
                 if process is not None:
-                    _end(process)
+                    end(process)
             shutil.rmtree(scratch, ignore_errors=True)
-
-
-@contextmanager
-def orderly() -> Iterator[None]:
-    """Let SIGTERM, or a terminal that closes, end the block as Ctrl-C does, so that it can clean up."""
-    with _signals(_interrupt, *_ENDINGS):
-        yield
-
-
-def _interrupt(number: int, frame: object) -> None:  # noqa: ARG001
-    raise KeyboardInterrupt
-
-
-@contextmanager
-def _signals(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
-    """Handle signals otherwise for a while; only the main thread can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 def free_port() -> int:
@@ -232,20 +205,6 @@ def _wait_until_up(port: int, process: subprocess.Popen[bytes], log_path: Path) 
         time.sleep(0.2)
     tail = log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
     raise LaunchError(f"Flower's SuperLink did not start: {' | '.join(tail) or 'no output'}")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and everything it started; politely first."""
-    for how, patience_s in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 3.0)):
-        end = time.monotonic() + patience_s
-        try:
-            os.killpg(process.pid, how)
-            while time.monotonic() < end:
-                process.poll()  # or it stays on as a zombie
-                os.killpg(process.pid, 0)
-                time.sleep(0.05)
-        except (ProcessLookupError, PermissionError):
-            return
 
 
 def _tool(name: str) -> str:

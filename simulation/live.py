@@ -63,7 +63,7 @@ class Pace:
     def tick(self, done: int) -> None:
         """Take note of a finished cycle."""
         self._last = time.monotonic()
-        if self.done == self._first or not self._since:
+        if not self._since:
             # The first cycle includes the start of the engine and tells nothing.
             self._first, self._since = done, self._last
         self.done = done
@@ -217,8 +217,9 @@ def summary(console: Console, run: RunDir, seconds: float) -> None:
         "energy": f"{last.total_energy_j:,.0f} J",
         "failures": str(sum(len(r.failures) for r in records)),
         "wall time": f"{seconds:.0f} s",
-        "report": str(run.path / "report.html"),
     }
     for key, value in rows.items():
         table.add_row(key, value)
     console.print(table)
+    # Not in the table, which would cut it off.
+    console.print(f" report        {run.path / 'report.html'}", soft_wrap=True, markup=False)

@@ -51,7 +51,7 @@ def count_nodes(grid: Grid, wanted: int, patience_s: float = 60.0) -> int:
     """
     end = time.monotonic() + patience_s
     seen, before = len(list(grid.get_node_ids())), 0
-    while time.monotonic() < end and seen != wanted and (wanted or not seen or seen != before):
+    while time.monotonic() < end and not (seen and seen == (wanted or before)):
         time.sleep(0.5)
         seen, before = len(list(grid.get_node_ids())), seen
     if not seen or (wanted and seen != wanted):

@@ -13,7 +13,7 @@ from flwr_mel._validate import IntArray, complain, frozen
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import screen
-from flwr_mel.allocation.solution import Diagnosis, Infeasible, Reason, Solution, Status
+from flwr_mel.allocation.solution import Diagnosis, Infeasible, Objective, Reason, Solution, Status, weighted_squares
 from flwr_mel.allocation.verify import BrokenAllocation, violations
 
 
@@ -33,6 +33,10 @@ class Proposal:
         Learners left out.
     stats : mapping
         What the solver tells about its work.
+    objective : Objective
+        What was maximised; `status` is about it.
+    progress_bound : int, optional
+        Proven upper bound on sum_k tau_k d_k^2. Only when that was maximised.
     """
 
     epochs: IntArray
@@ -41,6 +45,8 @@ class Proposal:
     status: Status
     excluded: Mapping[int, Reason]
     stats: Mapping[str, float | str] = field(default_factory=dict)
+    objective: Objective = Objective.EPOCHS
+    progress_bound: int | None = None
 
 
 @runtime_checkable
@@ -50,6 +56,12 @@ class Solver(Protocol):
     def solve(self, problem: AllocationProblem) -> Proposal:
         """Propose an allocation, or raise `Infeasible`."""
         ...
+
+
+def check_solver(solver: object) -> None:
+    """Refuse what is not a solver, and a solver's class where an object is meant."""
+    if isinstance(solver, type) or not isinstance(solver, Solver):
+        raise complain("solver", "a solver object such as Exact()", solver)
 
 
 def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) -> Solution:
@@ -74,8 +86,7 @@ def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) 
     """
     if not isinstance(problem, AllocationProblem):
         raise complain("problem", "an AllocationProblem", problem)
-    if isinstance(solver, type) or not isinstance(solver, Solver):
-        raise complain("solver", "a solver object such as Exact()", solver)
+    check_solver(solver)
     start = perf_counter()
     try:
         proposal = solver.solve(problem)
@@ -92,6 +103,9 @@ def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) 
     total = int(proposal.epochs.sum())
     if total > proposal.bound:
         broken.append(f"sum tau_k is {total}, above its bound {proposal.bound}")
+    most = proposal.progress_bound
+    if most is not None and (squares := weighted_squares(proposal.epochs, proposal.samples)) > most:
+        broken.append(f"sum tau_k d_k^2 is {squares}, above its bound {most}")
     if broken:
         raise BrokenAllocation(f"{type(solver).__name__} returned a broken allocation: {'; '.join(broken)}")
     seconds = perf_counter() - start
@@ -105,6 +119,8 @@ def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) 
         time_s=frozen(problem.coefficients.time_s(proposal.epochs, proposal.samples)),
         energy_j=frozen(problem.coefficients.energy_j(proposal.epochs, proposal.samples)),
         stats={**proposal.stats, "seconds": seconds},
+        objective=proposal.objective,
+        progress_bound=None if most is None else most / problem.total_samples,
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from flwr_mel._validate import FloatArray, IntArray
+from flwr_mel._validate import FloatArray, IntArray, frozen
 
 if TYPE_CHECKING:
     from flwr_mel.allocation.problem import AllocationProblem
@@ -87,31 +87,40 @@ class Capacities:
     def relaxed(self, epochs: float | IntArray | FloatArray) -> FloatArray:
         """Capacity without rounding, for real numbers of epochs; negative where nothing fits."""
         c = self.coefficients
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             by_time = self._time_left / (c.c2 * epochs + c.c1)
             by_energy = self._energy_left / (c.g2 * epochs + c.g1)
         # 0 / 0: no energy left, none needed. Anything fits.
         by_energy[np.isnan(by_energy)] = np.inf
+        if np.isinf(self.cycle_time_s):
+            by_time[np.isnan(by_time)] = 0.0  # a cost that is no finite number fits into no time
         return np.minimum(np.minimum(by_time, by_energy), self.most)
 
     def at(self, epochs: int | IntArray) -> IntArray:
         """Return cap_k(tau) in samples, for one tau or one per learner; 0 where nothing fits."""
-        return self._settle(self.relaxed(epochs), np.broadcast_to(epochs, (len(self),)))
+        if not isinstance(epochs, int):
+            return self._settle(self.relaxed(epochs), epochs)
+        if epochs not in self._known:
+            self._known[epochs] = frozen(self._settle(self.relaxed(epochs), epochs))
+        return self._known[epochs]
+
+    @cached_property
+    def _known(self) -> dict[int, IntArray]:
+        """Capacities at one number of epochs for all, which searches ask for again and again."""
+        return {}
 
     def table(self, first: int, last: int) -> IntArray:
         """Return cap_k(tau) for tau = first..last, one row per tau."""
         taus = np.arange(first, last + 1, dtype=np.int64)
         # One call for small fleets, where calls cost; row by row for large ones, where memory does.
         if len(taus) * len(self) <= 100_000:
-            return self._settle(
-                self.relaxed(taus[:, None]), np.broadcast_to(taus[:, None], (len(taus), len(self)))
-            )
+            return self._settle(self.relaxed(taus[:, None]), taus[:, None])
         rows = np.empty((len(taus), len(self)), dtype=np.int64)
         for row, tau in zip(rows, taus, strict=True):
             row[:] = self.at(int(tau))
         return rows
 
-    def _settle(self, real: FloatArray, epochs: IntArray) -> IntArray:
+    def _settle(self, real: FloatArray, epochs: int | IntArray) -> IntArray:
         """Round quotients down to the exact capacity.
 
         Division rounds, so the exact question is asked wherever a quotient lies next to an integer.
@@ -121,7 +130,7 @@ class Capacities:
         error = 16 * np.finfo(float).eps * max(1.0, float(real.max(initial=0.0)))
         near = np.nonzero(np.abs(real - np.rint(real)) <= error)
         if len(near[0]):
-            part, tau = self.take(near[-1]), epochs[near]
+            part, tau = self.take(near[-1]), np.broadcast_to(epochs, real.shape)[near]
             best = np.maximum(np.rint(real[near]).astype(np.int64) - 1, 0)
             for _ in range(2):
                 best += part._keeps(tau, best + 1)
@@ -131,11 +140,12 @@ class Capacities:
     def _keeps(self, epochs: int | IntArray, samples: IntArray) -> npt.NDArray[np.bool_]:
         c = self.coefficients
         work = epochs * samples
-        kept: npt.NDArray[np.bool_] = (
-            (samples <= self.most)
-            & (c.c2 * work + c.c1 * samples + c.c0 <= self.cycle_time_s)
-            & (c.g2 * work + c.g1 * samples + c.g0 <= self.energy_limit_j)
-        )
+        with np.errstate(over="ignore"):
+            kept: npt.NDArray[np.bool_] = (
+                (samples <= self.most)
+                & (c.c2 * work + c.c1 * samples + c.c0 <= self.cycle_time_s)
+                & (c.g2 * work + c.g1 * samples + c.g0 <= self.energy_limit_j)
+            )
         return kept
 
     @cached_property
@@ -154,8 +164,8 @@ class Capacities:
         real = np.clip(self._relaxed_most_epochs, 0, self.max_epochs)
         tau: IntArray = real.astype(np.int64)
         # The quotient is off by a few units in the last place of its largest intermediate value.
-        with np.errstate(over="ignore"):
-            size = np.minimum(self._time_left / (self.least * self.coefficients.c2), 2.0**53)
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = np.fmin(self._time_left / (self.least * self.coefficients.c2), 2.0**53)
         near = np.flatnonzero(
             np.abs(real - np.rint(real)) <= 16 * np.finfo(float).eps * np.maximum(size, 1.0)
         )

@@ -7,7 +7,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from flwr_mel._validate import FloatArray, IntArray
+from flwr_mel._validate import FloatArray, IntArray, complain
 
 
 class Handout(StrEnum):
@@ -19,6 +19,10 @@ class Handout(StrEnum):
     """Batches as equal as the capacities allow."""
     STRONGEST_FIRST = "strongest-first"
     """Who can pass most samples in the cycle (tau_k cap_k) is filled up before the next one."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        raise complain("handout", f"one of {', '.join(repr(str(rule)) for rule in cls)}", value)
 
 
 def hand_out(rule: Handout, total: int, capacity: IntArray, least: int, epochs: IntArray) -> IntArray:
@@ -37,6 +41,10 @@ def hand_out(rule: Handout, total: int, capacity: IntArray, least: int, epochs: 
     epochs : int array
         tau_k, which the strongest-first rule looks at.
     """
+    rule = Handout(rule)
+    if not least * len(capacity) <= total <= capacity.sum() or (capacity < least).any():
+        limits = f"from {least} * {len(capacity)} to the sum of capacities, each at least {least}"
+        raise complain("total", limits, total)
     if rule is Handout.STRONGEST_FIRST:
         # Stable, so that equals are served in the fleet's order.
         order = np.argsort(-(epochs * capacity), kind="stable")

@@ -2,12 +2,12 @@
 
 With the epochs fixed, costs are linear in the samples. The known Flower schedulers for fixed epochs
 place sample after sample (OLAR for the makespan, ECMTC for energy under a deadline); the same optima
-follow from one bisection and one sort, whatever the number of samples.
+follow from a bisection and a sort, whatever the number of samples.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from flwr_mel._validate import FloatArray, IntArray, complain, count, counts, fr
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.allocation.problem import AllocationProblem
-from flwr_mel.allocation.screening import smallest
 from flwr_mel.allocation.solution import Diagnosis, Infeasible
 from flwr_mel.allocation.verify import BrokenAllocation, violations
 
@@ -64,20 +63,13 @@ def fastest(problem: AllocationProblem, epochs: int | IntArray) -> Plan:
     """
     tau = _fixed_epochs(problem, epochs)
 
-    def capacity(time_s: float) -> IntArray:
-        return Capacities.of(problem, time_s).at(tau)
-
-    def enough(time_s: float) -> bool:
-        cap = capacity(time_s)
-        return bool((cap >= problem.min_samples).all() and cap.sum() >= problem.total_samples)
-
-    cycle_time_s = smallest(problem.cycle_time_s, enough)
+    cycle_time_s = _least_time(problem, tau)
     if cycle_time_s is None:
-        raise Infeasible(_shortfall(problem, capacity(np.inf), cycle_time_s=None))
+        raise Infeasible(_shortfall(problem, _capacity(problem, tau, np.inf), cycle_time_s=None))
     samples = hand_out(
         Handout.PROPORTIONAL,
         problem.total_samples,
-        capacity(cycle_time_s),
+        _capacity(problem, tau, cycle_time_s),
         problem.min_samples,
         tau,
     )
@@ -103,7 +95,7 @@ def greenest(problem: AllocationProblem, epochs: int | IntArray) -> Plan:
         If the epochs do not fit into the limits; the diagnosis has the smallest cycle time.
     """
     tau = _fixed_epochs(problem, epochs)
-    cap = Capacities.of(problem).at(tau)
+    cap = _capacity(problem, tau, problem.cycle_time_s)
     if (cap < problem.min_samples).any() or cap.sum() < problem.total_samples:
         try:
             cycle_time_s: float | None = fastest(problem, tau).cycle_time_s
@@ -119,8 +111,50 @@ def greenest(problem: AllocationProblem, epochs: int | IntArray) -> Plan:
     return _plan(problem, tau, samples)
 
 
+def _least_time(problem: AllocationProblem, tau: IntArray) -> float | None:
+    """Return the smallest cycle time that lets everybody do its epochs; None if there is none.
+
+    A bisection leaves a few samples per learner in doubt. Each of them fits from a moment of its own on,
+    so the answer is the moment of the sample that completes d.
+    """
+    costs, demand, last = problem.coefficients, problem.total_samples, float(np.finfo(float).max)
+    low = min(float(costs.time_s(tau, problem.min_samples).max()), last)
+    high = min(float(costs.time_s(tau, np.minimum(problem.max_samples, demand)).max()), last)
+    below, above = (_capacity(problem, tau, time_s) for time_s in (low, high))
+    if (below < problem.min_samples).any() or above.sum() < demand:
+        return None
+    if below.sum() >= demand:
+        return low
+    share = 0.5
+    while (doubtful := int((above - below).sum())) > 4 * len(tau) + 100:
+        # In turn a straight line through both ends, which is nearly what the capacity is, and the middle.
+        share = (demand - int(below.sum())) / doubtful if share == 0.5 else 0.5
+        middle = low + (high - low) * share
+        if not low < middle < high:
+            if share == 0.5:
+                return high
+            continue
+        cap = _capacity(problem, tau, middle)
+        if cap.sum() >= demand:
+            high, above = middle, cap
+        else:
+            low, below = middle, cap
+    who = np.repeat(np.arange(len(tau)), above - below)
+    batch = np.arange(1, len(who) + 1) - np.searchsorted(who, who) + below[who]
+    moment = np.sort(costs.take(who).time_s(tau[who], batch))
+    return float(moment[demand - int(below.sum()) - 1])
+
+
+def _capacity(problem: AllocationProblem, tau: IntArray, cycle_time_s: float) -> IntArray:
+    """Return the largest batches up to d, so that epochs times samples stays exact without a deadline."""
+    capacities = Capacities.of(problem, cycle_time_s)
+    return replace(capacities, most=np.minimum(capacities.most, problem.total_samples)).at(tau)
+
+
 def _fixed_epochs(problem: AllocationProblem, epochs: int | IntArray) -> IntArray:
-    if np.isscalar(epochs):
+    if not isinstance(problem, AllocationProblem):
+        raise complain("problem", "an AllocationProblem", problem)
+    if epochs is None or np.isscalar(epochs):
         tau = np.full(len(problem), count("epochs", epochs, least=1), dtype=np.int64)
     else:
         tau = counts("epochs", epochs, length=len(problem), least=1)

@@ -15,6 +15,7 @@ from flwr_mel._validate import (
     complain,
     count,
     counts,
+    entries,
     frozen,
     number,
     numbers,
@@ -175,9 +176,15 @@ class AllocationProblem:
                 f"AllocationProblem has no field {sorted(unknown)[0]!r}; it has {', '.join(fields)}"
             )
         merged = fields | changes
-        if "energy_limit_j" not in changes and np.isinf(self.energy_limit_j).any():
-            merged["energy_limit_j"] = [None if np.isinf(e) else float(e) for e in self.energy_limit_j]
-        return AllocationProblem(**merged)
+        if "energy_limit_j" in changes or np.isfinite(self.energy_limit_j).all():
+            return AllocationProblem(**merged)
+        fresh = AllocationProblem(**merged | {"energy_limit_j": None})
+        if len(fresh) != len(self):
+            rule = f"one value per learner ({len(fresh)})"
+            raise complain("energy_limit_j", rule, f"{len(self)} values", "Replace it as well.")
+        # "No limit" is stored as infinity, which users may not give.
+        object.__setattr__(fresh, "energy_limit_j", self.energy_limit_j)
+        return fresh
 
 
 def _energy_limits(value: Limits, learners: int) -> FloatArray:
@@ -188,14 +195,12 @@ def _energy_limits(value: Limits, learners: int) -> FloatArray:
         return frozen(np.full(learners, number("energy_limit_j", value, above=0, remedy=remedy)))
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
         return numbers("energy_limit_j", value, length=learners, above=0)
-    if not isinstance(value, Sequence | np.ndarray) or len(value) != learners:
-        given = f"{len(value)} values" if isinstance(value, Sequence | np.ndarray) else value
-        raise complain("energy_limit_j", f"a number or one value per learner ({learners})", given)
-    entries = [
+    value = list(entries("energy_limit_j", value, learners))
+    limits = [
         np.inf if e is None else number(f"energy_limit_j[{k}]", e, above=0, remedy=remedy)
         for k, e in enumerate(value)
     ]
-    return frozen(np.array(entries))
+    return frozen(np.array(limits))
 
 
 def _sample_limits(value: CountLimits, learners: int) -> IntArray:
@@ -209,6 +214,7 @@ def _sample_limits(value: CountLimits, learners: int) -> IntArray:
                 dtype=np.int64,
             )
         )
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        value = [NO_LIMIT if n is None else n for n in value]
+    if not isinstance(value, np.ndarray) or value.dtype == object:
+        given = entries("max_samples", value, learners)
+        value = [NO_LIMIT if n is None else n for n in given]
     return counts("max_samples", value, length=learners)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from flwr_mel._validate import complain, count
-from flwr_mel.allocation.allocate import Solver, allocate
+from flwr_mel.allocation.allocate import Solver, allocate, check_solver
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.solution import Solution
 from flwr_mel.solvers.equal import EqualBatches
@@ -61,12 +61,11 @@ def scheme(name: str, staleness: int | None = None, solver: Solver | None = None
         which = SchemeName(name)
     except ValueError:
         raise complain("scheme", f"one of {', '.join(SchemeName)}", name) from None
-    if which.synchronous:
-        if staleness:
-            raise complain("staleness", f"0 for the synchronous scheme {which}", staleness)
-        cap = 0
-    else:
-        cap = count("staleness", 1 if staleness is None else staleness)
+    cap = count("staleness", int(not which.synchronous) if staleness is None else staleness)
+    if which.synchronous and cap:
+        raise complain("staleness", f"0 for the synchronous scheme {which}", staleness)
+    if solver is not None:
+        check_solver(solver)
     if not which.aware:
         if solver is not None and not isinstance(solver, EqualBatches):
             raise complain("solver", f"left out for {which}, which has equal batches", solver)

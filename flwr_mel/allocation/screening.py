@@ -11,7 +11,7 @@ from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.solution import Diagnosis, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from flwr_mel.allocation.problem import AllocationProblem
 
@@ -32,21 +32,22 @@ def screen(capacities: Capacities) -> tuple[npt.NDArray[np.intp], dict[int, Reas
         The others.
     """
     able = (capacities.most_epochs >= 1) & (capacities.most >= capacities.least)
-    excluded = {int(k): _reason(capacities, int(k)) for k in np.flatnonzero(~able)}
+    out = np.flatnonzero(~able)
+    excluded = dict(zip(out.tolist(), _reasons(capacities.take(out)), strict=True)) if len(out) else {}
     return np.flatnonzero(able), excluded
 
 
-def _reason(capacities: Capacities, k: int) -> Reason:
-    c, d = capacities.coefficients, capacities.least
-    if c.c0[k] >= capacities.cycle_time_s:
-        return Reason.DEADLINE
-    if c.g0[k] >= capacities.energy_limit_j[k]:
-        return Reason.ENERGY
-    if capacities.most[k] < d:
-        return Reason.MIN_BATCH_DATA
-    if c.c2[k] * d + c.c1[k] * d + c.c0[k] > capacities.cycle_time_s:
-        return Reason.MIN_BATCH_TIME
-    return Reason.MIN_BATCH_ENERGY
+def _reasons(some: Capacities) -> Iterator[Reason]:
+    """Say why learners cannot take part; the first reason that applies counts."""
+    c, d = some.coefficients, some.least
+    rules = {
+        Reason.DEADLINE: c.c0 >= some.cycle_time_s,
+        Reason.ENERGY: c.g0 >= some.energy_limit_j,
+        Reason.MIN_BATCH_DATA: some.most < d,
+        Reason.MIN_BATCH_TIME: c.time_s(1, d) > some.cycle_time_s,
+    }
+    reasons = [*rules, Reason.MIN_BATCH_ENERGY]
+    return (reasons[i] for i in np.select(list(rules.values()), range(len(rules)), len(rules)))
 
 
 def carried(problem: AllocationProblem, cycle_time_s: float | None = None) -> int:
@@ -108,7 +109,7 @@ def smallest(start: float, works: Callable[[float], bool]) -> float | None:
             top = middle
         else:
             low = middle + 1
-    return _float(top)
+    return None if np.isinf(_float(top)) else _float(top)
 
 
 def _bits(x: float) -> int:

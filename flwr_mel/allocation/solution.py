@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from decimal import ROUND_CEILING, Context, Decimal
+from enum import Enum, StrEnum
 
 from flwr_mel._validate import FloatArray, IntArray
+
+
+class Objective(StrEnum):
+    """What an allocation maximises."""
+
+    EPOCHS = "epochs"
+    """The paper's: the mean of tau_k."""
+    PROGRESS = "progress"
+    """S = sum_k tau_k d_k^2 / d: samples passed, weighted as the average weights them."""
 
 
 class Status(Enum):
@@ -44,6 +54,7 @@ class Reason(Enum):
     MIN_BATCH_DATA = "it holds fewer samples than the least batch"
     BATCH = "one epoch on the equal batch does not fit into its limits"
     STRAGGLER = "without it the others can do more epochs in sum"
+    WEAK = "its share of the samples makes more progress elsewhere"
 
     @property
     def explanation(self) -> str:
@@ -89,10 +100,15 @@ class Diagnosis:
         if 0 < self.carried < self.total_samples:
             parts.append(f"the largest total_samples that fits is {self.carried:,}")
         if self.cycle_time_s is not None:
-            parts.append(f"the smallest cycle time that works is {self.cycle_time_s:.6g} s")
+            parts.append(f"the smallest cycle time that works is {round_up(self.cycle_time_s)} s")
         else:
             parts.append("no cycle time is long enough: energy limits, max_samples or the fleet must grow")
         return "; ".join(parts)
+
+
+def round_up(x: float, digits: int = 6) -> str:
+    """Write a positive number with a few digits, never below its value, so that it can be typed back in."""
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).plus(Decimal(x))):.{digits}g}"
 
 
 class Infeasible(Exception):
@@ -112,10 +128,10 @@ class Solution:
     epochs, samples : int arrays
         tau_k and d_k; 0 for learners left out.
     mean_epochs : float
-        The objective (sum_k tau_k) / K, over all K learners of the problem.
+        The paper's objective (sum_k tau_k) / K, over all K learners of the problem.
     bound : float
-        Proven upper bound on the objective, over all allocations of the solver's kind (for
-        `EqualBatches`: over all equal batches).
+        Proven upper bound on mean_epochs, over all allocations of the solver's kind (for
+        `EqualBatches`: over all equal batches). It is one whatever was maximised.
     status : Status
         The outcome, with its explanation.
     excluded : mapping of int to Reason
@@ -126,6 +142,10 @@ class Solution:
         Only when infeasible.
     stats : mapping
         What the solver tells about its work.
+    objective : Objective
+        What was maximised; `status` and `gap` are about it.
+    progress_bound : float, optional
+        Proven upper bound on `progress`. Only when that was maximised.
     """
 
     epochs: IntArray
@@ -138,10 +158,20 @@ class Solution:
     energy_j: FloatArray
     diagnosis: Diagnosis | None = None
     stats: Mapping[str, float | str] = field(default_factory=dict)
+    objective: Objective = Objective.EPOCHS
+    progress_bound: float | None = None
+
+    @property
+    def progress(self) -> float:
+        """S = sum_k tau_k d_k^2 / sum_k d_k, whatever was maximised."""
+        used = int(self.samples.sum())
+        return weighted_squares(self.epochs, self.samples) / used if used else 0.0
 
     @property
     def gap(self) -> float:
         """How far the optimum can be above this solution, as a share of the solution."""
+        if self.progress_bound is not None:
+            return self.progress_bound / self.progress - 1 if self.progress else float("inf")
         return self.bound / self.mean_epochs - 1 if self.mean_epochs else float("inf")
 
     @property
@@ -149,3 +179,11 @@ class Solution:
         """Largest difference between two participants' epochs."""
         taking_part = self.epochs[self.epochs > 0]
         return int(taking_part.max() - taking_part.min()) if len(taking_part) else 0
+
+
+def weighted_squares(epochs: IntArray, samples: IntArray) -> int:
+    """Return sum_k tau_k d_k^2, exactly."""
+    largest = int(epochs.max(initial=0)) * int(samples.max(initial=0)) ** 2
+    if largest * len(epochs) < 2**62:
+        return int((epochs * samples * samples).sum())
+    return sum(t * d * d for t, d in zip(epochs.tolist(), samples.tolist(), strict=True))

@@ -34,12 +34,15 @@ def report(
 ) -> None:
     """Write one self-contained HTML page about a run, or about several side by side.
 
-    One RUN: accuracy against cycles and virtual time, epochs and samples of every learner, time and energy
-    against their limits, who idled, who was left out and why.
+    RUN is a run directory; only its records.jsonl is needed, config.json adds names and limits.
 
-    Several: accuracy against cycles, virtual time and energy in one drawing each, and a table of results.
+    One RUN: accuracy against cycles and virtual time, what every learner was given,
+    time and energy against their limits, who idled, who was left out and why.
 
-    Interrupted runs are shown as far as they got. The page needs no network; its path is printed.
+    Several: accuracy against cycles, virtual time and energy, and a table of results.
+
+    Interrupted runs are shown as far as they got. The page needs no network.
+    Its path is printed. A directory that is no run ends in exit code 2.
     """
     target = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     if target.is_dir():

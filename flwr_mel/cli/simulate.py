@@ -13,7 +13,7 @@ import typer
 
 from flwr_mel._validate import complain, number
 from flwr_mel.allocation.solution import Infeasible
-from flwr_mel.cli.shared import BUG, INFEASIBLE, bad_input, console, note, stop
+from flwr_mel.cli.shared import BUG, INFEASIBLE, INTERRUPTED, bad_input, console, note, stop
 
 EXAMPLES = (
     "Examples:\n\nflwr-mel simulate\n\nflwr-mel simulate --scheme ha-sync --cycle-time 20 --energy 20\n\n"
@@ -54,9 +54,7 @@ def simulate(
     seed: Annotated[int, Option(help="One seed, one result.")] = 0,
     api: Annotated[str, Option(help="Flower's strategy API: message or classic.")] = "message",
     run_dir: Annotated[str, Option(help="Where results go; default: a new directory below ./runs.")] = "",
-    resume: Annotated[
-        bool, Option("--resume", help="Go on after the last cycle in --run-dir, as it began.")
-    ] = False,
+    resume: Annotated[bool, Option("--resume", help="Go on with the run in --run-dir, as it began.")] = False,
     cpus_per_learner: Annotated[float, Option(help="CPUs per working learner; fewer: more actors.")] = 1.0,
     ray_address: Annotated[
         str, Option(envvar="RAY_ADDRESS", help="Join an existing Ray cluster, e.g. 10.0.0.1:6379.")
@@ -92,10 +90,9 @@ def _remembered(run_dir: str) -> dict[str, Any]:
     from simulation.config import RunConfig  # noqa: PLC0415
     from simulation.run_dir import RunDir  # noqa: PLC0415
 
+    names = {key: key.replace("-", "_") for key in RunConfig().as_dict()}
     stored = RunDir(Path(run_dir)).facts().get("config", {})
-    return {
-        key: stored[name] for name in RunConfig.keys() if name in stored for key in [name.replace("-", "_")]
-    }
+    return {names[key]: value for key, value in stored.items() if key in names}
 
 
 def _check_cpus(cpus_per_learner: float, ray_address: str) -> None:
@@ -123,8 +120,9 @@ def _complete(config: Any) -> Any:
 
 
 def _run(config: Any, cpus_per_learner: float, ray_address: str) -> None:
-    from simulation.launch import Engine, LaunchError, orderly, running  # noqa: PLC0415
+    from simulation.launch import Engine, LaunchError, running  # noqa: PLC0415
     from simulation.live import follow, summary  # noqa: PLC0415
+    from simulation.processes import orderly  # noqa: PLC0415
     from simulation.run_dir import RunDir  # noqa: PLC0415
     from simulation.task import dataset_of  # noqa: PLC0415
 
@@ -139,7 +137,7 @@ def _run(config: Any, cpus_per_learner: float, ray_address: str) -> None:
         stop(str(error), BUG)
     except KeyboardInterrupt:
         _keep(run)
-        raise
+        stop("interrupted", INTERRUPTED)
     if trouble:
         _keep(run)
         stop(f"the run failed: {trouble}. Its log: {run.path / 'flower.log'}", BUG)
@@ -148,7 +146,9 @@ def _run(config: Any, cpus_per_learner: float, ray_address: str) -> None:
 
 def _prepare(config: Any, run: Any) -> int:
     """Check that the run can work and make its directory; return the cycles that are done already."""
+    from simulation.fleet import VirtualFleet  # noqa: PLC0415
     from simulation.rehearsal import rehearse  # noqa: PLC0415
+    from simulation.run_dir import describe_run  # noqa: PLC0415
     from simulation.task import dataset_of  # noqa: PLC0415
 
     logging.getLogger("simulation").addHandler(logging.NullHandler())  # we show the notice ourselves
@@ -157,7 +157,7 @@ def _prepare(config: Any, run: Any) -> int:
     try:
         rehearse(config, config.learners)
     except Infeasible as infeasible:
-        stop(str(infeasible), INFEASIBLE)
+        stop(str(infeasible).replace("total_samples", "--samples"), INFEASIBLE)
     try:
         run.path.mkdir(parents=True, exist_ok=True)
         if not config.resume and run.records():
@@ -165,6 +165,9 @@ def _prepare(config: Any, run: Any) -> int:
                 f"run_dir must be new or be resumed with --resume, got {run.path}, which holds a run"
             )
         done = run.cycles_done() if config.resume else 0
+        if config.resume:
+            fleet = VirtualFleet(config.learners, config).devices(1)
+            run.check_same(describe_run(config, fleet, dataset_of(config)))
         # A cycle that was cut short between its record and its model is done again.
         run.trim(done)
     except OSError as error:
@@ -180,6 +183,5 @@ def _keep(run: Any) -> None:
     if not cycles:
         return
     report = write_report([run.path], run.path / "report.html")
-    note(
-        f"{cycles} cycles are kept, see {report}. Go on with: flwr-mel simulate --resume --run-dir {run.path}"
-    )
+    again = f"flwr-mel simulate --resume --run-dir {run.path}"
+    note(f"what was finished is kept ({cycles} cycles): {report}. Go on with: {again}")

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_mel._validate import FloatArray, complain, frozen, numbers
+from flwr_mel.costs.workload import Workload
 
 if TYPE_CHECKING:
-    from flwr_mel.costs.workload import Workload
     from flwr_mel.learners.device import Device
 
 
@@ -69,13 +69,12 @@ class Coefficients:
         workload : Workload
             The training job.
         """
-        if not len(devices):
-            raise complain("devices", "at least one device", "an empty fleet")
+        _check(devices, workload)
         cpu = np.array([d.cpu_hz for d in devices])
         rate = np.array([d.rate_bps for d in devices])
         power = np.array([d.tx_power_w for d in devices])
         joules_per_operation = np.array([d.joules_per_operation for d in devices])
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # what does not fit is refused as infinite
             return cls(
                 c2=workload.operations_per_sample / cpu,
                 c1=(workload.sample_bits + 2 * workload.model_bits_per_sample) / rate,
@@ -113,5 +112,21 @@ class Coefficients:
         samples: npt.ArrayLike,
     ) -> FloatArray:
         tau, d = np.asarray(epochs), np.asarray(samples)
-        cost: FloatArray = np.where(tau > 0, two * (tau * d) + one * d + zero, 0.0)
+        with np.errstate(over="ignore"):  # infinite is over every limit
+            cost: FloatArray = np.where(tau > 0, two * (tau * d) + one * d + zero, 0.0)
         return cost
+
+
+def _check(devices: object, workload: object) -> None:
+    # The learners' package itself builds on this module.
+    from flwr_mel.learners.device import Device  # noqa: PLC0415
+
+    if not isinstance(devices, Sequence) or isinstance(devices, str | bytes):
+        raise complain("devices", "a list or tuple of Device objects", devices)
+    if not devices:
+        raise complain("devices", "at least one device", "an empty fleet")
+    for k, device in enumerate(devices):
+        if not isinstance(device, Device):
+            raise complain(f"devices[{k}]", "a flwr_mel.Device", device)
+    if not isinstance(workload, Workload):
+        raise complain("workload", "a flwr_mel.Workload", workload)

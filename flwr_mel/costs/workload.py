@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from flwr_mel._validate import complain, count, number
+from flwr_mel._validate import complain, count, counts, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +46,26 @@ class Workload:
     ship_data: bool = True
 
     def __post_init__(self) -> None:
-        count("model_parameters", self.model_parameters, least=1)
-        number("operations_per_sample", self.operations_per_sample, above=0)
-        count("features", self.features, least=1)
+        for name in ("model_parameters", "features"):
+            object.__setattr__(self, name, count(name, getattr(self, name), least=1))
         for name in (
+            "operations_per_sample",
             "bits_per_feature",
             "bits_per_parameter",
             "model_compression",
             "data_compression",
         ):
-            number(name, getattr(self, name), above=0)
+            object.__setattr__(self, name, number(name, getattr(self, name), above=0))
         for name in ("parameters_per_sample", "label_bits"):
-            number(name, getattr(self, name), least=0)
+            object.__setattr__(self, name, number(name, getattr(self, name), least=0))
         if not isinstance(self.ship_data, bool):
             raise complain("ship_data", "True (PL) or False (FL)", self.ship_data)
+        for field, bits in (
+            ("model_parameters * bits_per_parameter * model_compression", self.model_bits),
+            ("parameters_per_sample * bits_per_parameter * model_compression", self.model_bits_per_sample),
+            ("(features * bits_per_feature + label_bits) * data_compression", self.sample_bits),
+        ):
+            number(field, bits, least=0)
 
     @classmethod
     def mlp(
@@ -89,7 +95,7 @@ class Workload:
         ship_data : bool
             As in the class.
         """
-        sizes = [count(f"layers[{i}]", n, least=1) for i, n in enumerate(layers)]
+        sizes = counts("layers", layers, least=1).tolist()
         if len(sizes) < 2:
             raise complain("layers", "at least an input and an output size", list(layers))
         weights = sum(a * b for a, b in pairwise(sizes))

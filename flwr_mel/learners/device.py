@@ -41,15 +41,26 @@ class Device:
     name: str = ""
 
     def __post_init__(self) -> None:
-        number("cpu_hz", self.cpu_hz, above=0, remedy="Give operations per second, e.g. 2.4e9.")
-        number("rate_bps", self.rate_bps, above=0, remedy="Give bits per second, e.g. 22e6.")
-        number("tx_power_w", self.tx_power_w, least=0, remedy="Give watts; 23 dBm are 0.2 W.")
-        number("capacitance", self.capacitance, least=0)
-        number("exponent", self.exponent, least=0)
+        no_limit = "Use None for no limit."
+        clean: dict[str, float] = {
+            "cpu_hz": number(
+                "cpu_hz", self.cpu_hz, above=0, remedy="Give operations per second, e.g. 2.4e9."
+            ),
+            "rate_bps": number("rate_bps", self.rate_bps, above=0, remedy="Give bits per second, e.g. 22e6."),
+            "tx_power_w": number(
+                "tx_power_w", self.tx_power_w, least=0, remedy="Give watts; 23 dBm are 0.2 W."
+            ),
+            "capacitance": number("capacitance", self.capacitance, least=0),
+            "exponent": number("exponent", self.exponent, least=0),
+        }
         if self.energy_limit_j is not None:
-            number("energy_limit_j", self.energy_limit_j, above=0, remedy="Use None for no limit.")
+            clean["energy_limit_j"] = number("energy_limit_j", self.energy_limit_j, above=0, remedy=no_limit)
         if self.max_samples is not None:
-            count("max_samples", self.max_samples, remedy="Use None for no limit.")
+            clean["max_samples"] = count("max_samples", self.max_samples, remedy=no_limit)
+        for name, value in clean.items():
+            object.__setattr__(self, name, value)
+        if not isinstance(self.name, str):
+            raise complain("name", "text", self.name)
         try:
             number("capacitance * cpu_hz ** exponent", self.joules_per_operation, least=0)
         except OverflowError:
@@ -60,4 +71,4 @@ class Device:
     @property
     def joules_per_operation(self) -> float:
         """Energy of one operation at this clock."""
-        return float(self.capacitance * float(self.cpu_hz) ** self.exponent)
+        return float(self.capacitance * self.cpu_hz**self.exponent)

@@ -35,6 +35,7 @@ def place(rng: np.random.Generator, learners: int, radius_m: float = PAPER_RADIU
     radius_m : float
         Of the disc.
     """
+    _check_draw(rng, learners)
     number("radius_m", radius_m, above=1)
     return np.sqrt(1 + rng.random(learners) * (radius_m**2 - 1))
 
@@ -51,12 +52,19 @@ def draw_energy(rng: np.random.Generator, learners: int, mean_j: float, spread_j
     mean_j, spread_j : float
         E and the spread, in joules.
     """
+    _check_draw(rng, learners)
     number("mean_j", mean_j, above=0)
     number("spread_j", spread_j, least=0)
     if spread_j >= mean_j:
         raise complain("spread_j", f"below the mean energy {mean_j:g} J", spread_j)
     limits: FloatArray = mean_j + spread_j * rng.random(learners) * rng.choice([-1.0, 1.0], learners)
     return limits
+
+
+def _check_draw(rng: object, learners: object) -> None:
+    if not isinstance(rng, np.random.Generator):
+        raise complain("rng", "a numpy.random.Generator", rng, "Use np.random.default_rng(seed).")
+    count("learners", learners, least=1)
 
 
 def paper_fleet(
@@ -85,8 +93,10 @@ def paper_fleet(
     channel : Channel, optional
         The paper's by default.
     """
-    count("learners", learners, least=1)
+    _check_draw(rng, learners)
     channel = Channel() if channel is None else channel
+    if not isinstance(channel, Channel):
+        raise complain("channel", "a flwr_mel.Channel", channel)
     distances = place(rng, learners, radius_m)
     classes = list(PAPER_CLASSES.items())
     devices = [

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flwr_mel import wire
 from flwr_mel._validate import MAX_COUNT, complain, number
-from flwr_mel.costs import Coefficients, Workload
 from flwr_mel.learners import Device
 
 Costs = tuple[float, float, float, float, float, float]
@@ -65,9 +64,12 @@ class Capability:
         fallback_name : str
             Used when the learner gives no name.
         """
-        name = said.get(wire.LEARNER, fallback_name)
-        if not isinstance(name, str | int) or isinstance(name, bool) or len(str(name)) > _LONGEST_NAME:
-            raise complain(wire.LEARNER, f"a name of at most {_LONGEST_NAME} characters", type(name).__name__)
+        name = fallback_name
+        if wire.LEARNER in said:
+            name = read_name(said) or ""
+            if not name:
+                rule = f"a printable name of at most {_LONGEST_NAME} characters"
+                raise complain(wire.LEARNER, rule, type(said[wire.LEARNER]).__name__)
         values = {key: _plausible(key, said[key]) for key in _RANGES if key in said}
         measured = _all_or_none(values, wire.COEFFICIENTS)
         physical = _all_or_none(values, (wire.CPU_HZ, wire.RATE_BPS, wire.TX_POWER_W))
@@ -76,9 +78,9 @@ class Capability:
             extras = {"capacitance": wire.CAPACITANCE, "exponent": wire.EXPONENT}
             given = {field: values[key] for field, key in extras.items() if key in values}
             cpu_hz, rate_bps, tx_power_w = physical
-            device = Device(cpu_hz, rate_bps, tx_power_w, name=str(name), **given)  # type: ignore[arg-type]
+            device = Device(cpu_hz, rate_bps, tx_power_w, name=name, **given)  # type: ignore[arg-type]
         return cls(
-            learner=str(name),
+            learner=name,
             device=device,
             measured=measured,  # type: ignore[arg-type]
             energy_limit_j=values.get(wire.ENERGY_LIMIT_J),
@@ -86,26 +88,39 @@ class Capability:
             battery_j=values.get(wire.BATTERY_J),
         )
 
-    def costs(self, workload: Workload | None) -> Costs | None:
-        """Return c2, c1, c0, g2, g1, g0, or None for a learner that did not say enough."""
-        if self.measured is not None:
-            return self.measured
-        if self.device is None:
-            return None
-        if workload is None:
-            raise ValueError(
-                f"learner {self.learner!r} gives physical values (clock, link, power), so the strategy needs "
-                "workload=, e.g. Workload.mlp((784, 300, 10)), to turn them into time and energy"
-            )
-        c = Coefficients.from_devices([self.device], workload)
-        return (
-            float(c.c2[0]),
-            float(c.c1[0]),
-            float(c.c0[0]),
-            float(c.g2[0]),
-            float(c.g1[0]),
-            float(c.g0[0]),
-        )
+    @property
+    def able(self) -> bool:
+        """Whether its costs can be derived."""
+        return self.measured is not None or self.device is not None
+
+    def over(self, base: Capability | None) -> Capability:
+        """Fill what this account leaves open, if it gives limits only, from an earlier or default one.
+
+        Parameters
+        ----------
+        base : Capability or None
+            The other account.
+        """
+        if self.able or base is None:
+            return self
+        limits = ("energy_limit_j", "max_samples", "battery_j")
+        said = {name: value for name in limits if (value := getattr(self, name)) is not None}
+        return replace(base, learner=self.learner, **said)
+
+
+def read_name(said: Mapping[str, object]) -> str | None:
+    """Return the learner's name if it gives a usable one.
+
+    Parameters
+    ----------
+    said : mapping
+        Keys of `flwr_mel.wire`.
+    """
+    name = said.get(wire.LEARNER)
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        return None
+    text = str(name).strip()
+    return text if text.isprintable() and 0 < len(text) <= _LONGEST_NAME else None
 
 
 def _plausible(key: str, value: object) -> float:

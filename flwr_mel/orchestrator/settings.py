@@ -155,6 +155,8 @@ class Settings:
         number("cycle_time_s", self.cycle_time_s, above=0, remedy="Give seconds.")
         if self.total_samples is not None:
             count("total_samples", self.total_samples, least=1)
+        if self.max_epochs is not None:
+            count("max_epochs", self.max_epochs, least=1)
         count("staleness", self.staleness)
         count("min_samples", self.min_samples, least=1)
         count("seed", self.seed)
@@ -166,6 +168,10 @@ class Settings:
             object.__setattr__(self, name, kind(value))
         if not isinstance(self.solver, Solver) or isinstance(self.solver, type):
             raise complain("solver", "a solver object such as Exact()", self.solver)
+        for name, wanted in (("workload", Workload), ("default_profile", Device)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, wanted):
+                raise complain(name, f"a flwr_mel.{wanted.__name__}", value)
         self._check_data()
 
     def _check_data(self) -> None:

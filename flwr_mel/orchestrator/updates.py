@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from flwr_mel._validate import number
+
 Arrays = list[npt.NDArray[Any]]
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# How Flower ends the words it puts around a client's exception.
+_WRAPPING = re.compile(r"'>(\)\. It originated during client-side execution of a message\.)?$")
+_LONGEST_REASON = 300
 
 
 class RefusedUpdate(ValueError):
     """An update that must not be averaged; the message is the reason on the record."""
+
+
+def brief(reason: str) -> str:
+    """Shorten what the engine says of a failure, often a whole traceback, to its last line."""
+    lines = [line.strip() for line in _COLOURS.sub("", reason).splitlines() if line.strip()]
+    last = _WRAPPING.sub("", lines[-1]) if lines else "no reason given"
+    return last if len(last) <= _LONGEST_REASON else f"{last[: _LONGEST_REASON - 3]}..."
 
 
 def check_update(update: Sequence[npt.NDArray[Any]], model: Sequence[npt.NDArray[Any]]) -> Arrays:
@@ -51,11 +66,47 @@ def check_weight(claimed: object, allocated: int) -> int:
     """
     if claimed is None:
         return allocated
-    if isinstance(claimed, bool) or not isinstance(claimed, int | float) or not np.isfinite(claimed):
-        raise RefusedUpdate(f"claims {claimed!r} as its number of samples")
-    if claimed < 1:
-        raise RefusedUpdate(f"trained on no samples (claims {claimed:g} of {allocated})")
-    return min(int(claimed), allocated)
+    try:
+        samples = number("samples", claimed)
+    except ValueError:
+        raise RefusedUpdate(f"claims {str(claimed)[:40]} as its number of samples") from None
+    if samples < 1:
+        raise RefusedUpdate(f"trained on no samples (claims {samples:g} of {allocated})")
+    return min(int(samples), allocated)
+
+
+def odd_metrics(metrics: Mapping[str, Mapping[str, object]]) -> tuple[set[str], dict[str, str]]:
+    """Find the learners whose metrics cannot be averaged with the others'.
+
+    Flower refuses a whole round when one reply has other metrics than the rest. The most common set of names
+    and lengths counts; a learner that lacks some of it is odd.
+
+    Parameters
+    ----------
+    metrics : mapping of node to mapping
+        What each learner reported.
+
+    Returns
+    -------
+    keys : set of str
+        The common names; drop all others.
+    odd : dict of node to str
+        The reason, per odd learner.
+    """
+    shapes = {
+        node: {(key, len(value) if isinstance(value, list) else -1) for key, value in said.items()}
+        for node, said in metrics.items()
+    }
+    if not shapes:
+        return set(), {}
+    # Ties go to the larger set, then to the names: the same choice whoever answers first.
+    votes = Counter(frozenset(shape) for shape in shapes.values())
+    common = max(votes, key=lambda shape: (votes[shape], len(shape), sorted(shape)))
+    odd = {}
+    for node, shape in shapes.items():
+        if lacking := sorted(key for key, _ in common - shape):
+            odd[node] = f"its metrics do not fit the others': {', '.join(lacking[:3])}"
+    return {key for key, _ in common}, odd
 
 
 def weighted_average(updates: Sequence[Sequence[npt.NDArray[Any]]], weights: Sequence[int]) -> Arrays:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -43,6 +43,8 @@ class LearnerRecord:
         What keeps it from more: "time", "energy", "data" or "" (nothing yet).
     reported_time_s, reported_energy_j : float, optional
         What the learner says it took.
+    slowdown : float
+        Its times were taken for this much longer than it says, because it had been late before.
     """
 
     learner: str
@@ -58,6 +60,7 @@ class LearnerRecord:
     limited_by: str = ""
     reported_time_s: float | None = None
     reported_energy_j: float | None = None
+    slowdown: float = 1.0
 
 
 @dataclass(slots=True)
@@ -113,17 +116,24 @@ class CycleRecord:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain types for JSON; numbers that JSON cannot carry become null."""
-        clean: dict[str, Any] = _clean(asdict(self))
-        return clean
+        data = {name: _plain(getattr(self, name)) for name in _CYCLE_FIELDS}
+        data["metrics"] = {str(key): _plain(value) for key, value in self.metrics.items()}
+        data["notes"] = list(self.notes)
+        # By hand: dataclasses.asdict copies deeply, which takes a second for 10,000 learners.
+        data["learners"] = [
+            {name: _plain(getattr(row, name)) for name in _LEARNER_FIELDS} for row in self.learners
+        ]
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CycleRecord:
         """Read a record back from `as_dict`'s form."""
-        fields = dict(data)
+        values = dict(data)
         learners = [
-            LearnerRecord(**{**row, "outcome": Outcome(row["outcome"])}) for row in fields.pop("learners")
+            LearnerRecord(**{**row, "outcome": Outcome(row["outcome"])}) for row in values.pop("learners")
         ]
-        return cls(learners=learners, **fields)
+        metrics = {key: math.nan if x is None else x for key, x in values.pop("metrics").items()}
+        return cls(learners=learners, metrics=metrics, **values)
 
     @property
     def failures(self) -> list[LearnerRecord]:
@@ -131,11 +141,11 @@ class CycleRecord:
         return [r for r in self.learners if r.outcome in (Outcome.REFUSED, Outcome.FAILED, Outcome.LATE)]
 
 
-def _clean(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _clean(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+_CYCLE_FIELDS = tuple(f.name for f in fields(CycleRecord))
+_LEARNER_FIELDS = tuple(f.name for f in fields(LearnerRecord))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     return str(value) if isinstance(value, StrEnum) else value

@@ -20,12 +20,18 @@ class JsonlWriter:
     Parameters
     ----------
     path : path
-        The file; its directory is made. An existing file is continued.
+        The file; its directory is made. An existing file is continued; a last line that a crash cut off
+        is dropped first.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists():
+            content = self.path.read_bytes()
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):
+                os.truncate(self.path, whole)
 
     def __call__(self, record: CycleRecord) -> None:
         """Write one record."""

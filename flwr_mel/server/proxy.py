@@ -1,7 +1,7 @@
-"""Client proxies that remember why their client failed, and ask instead of training.
+"""A client proxy that remembers why its client failed.
 
-The classic API reports failures without saying whose they are; these stand between the server and the real
-proxy and keep that knowledge.
+The classic API reports failures without saying whose they are; this one stands between the server and the
+real proxy and keeps that knowledge.
 """
 
 from __future__ import annotations
@@ -9,41 +9,34 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any
 
-from flwr.common import Code, FitIns, FitRes, GetPropertiesIns, Parameters, Status
+from flwr.common import Code, FitIns, FitRes
 from flwr.server.client_proxy import ClientProxy
 
-from flwr_mel import wire
 
+class TaskProxy(ClientProxy):
+    """Trains under the cycle's deadline and remembers how it failed; passes on everything else.
 
-class _Delegating(ClientProxy):
-    """Everything but `fit` goes to the real proxy unchanged."""
+    Parameters
+    ----------
+    client : ClientProxy
+        The real one.
+    deadline_s : float, optional
+        When its reply is late.
+    """
 
-    def __init__(self, client: ClientProxy) -> None:
+    def __init__(self, client: ClientProxy, deadline_s: float | None) -> None:
         super().__init__(client.cid)
         self.client = client
         self.properties = client.properties
-
-    def get_properties(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
-        return self.client.get_properties(ins, timeout, group_id)
-
-    def get_parameters(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
-        return self.client.get_parameters(ins, timeout, group_id)
-
-    def evaluate(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
-        return self.client.evaluate(ins, timeout, group_id)
-
-    def reconnect(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
-        return self.client.reconnect(ins, timeout, group_id)
-
-
-class TaskProxy(_Delegating):
-    """Trains under the cycle's deadline and remembers how it failed."""
-
-    def __init__(self, client: ClientProxy, deadline_s: float | None) -> None:
-        super().__init__(client)
         self.deadline_s = deadline_s
         self.failure = ""
         self.late = False
+
+    def __getattr__(self, name: str) -> Any:
+        """Give what only the real proxy has, such as ``node_id``, which Flower's workflows read."""
+        if name == "client":  # not there yet, while being copied
+            raise AttributeError(name)
+        return getattr(self.client, name)
 
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
         """Train, within the shorter of the server's timeout and our deadline."""
@@ -60,20 +53,18 @@ class TaskProxy(_Delegating):
             self.failure = result.status.message or str(result.status.code)
         return result
 
+    def get_properties(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
+        """Pass on."""
+        return self.client.get_properties(ins, timeout, group_id)
 
-class AskingProxy(_Delegating):
-    """Asks what the client can do, in the place of a training; needs no phase of its own."""
+    def get_parameters(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
+        """Pass on."""
+        return self.client.get_parameters(ins, timeout, group_id)
 
-    def __init__(self, client: ClientProxy, cycle: int, timeout_s: float) -> None:
-        super().__init__(client)
-        self.cycle = cycle
-        self.timeout_s = timeout_s
+    def evaluate(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
+        """Pass on."""
+        return self.client.evaluate(ins, timeout, group_id)
 
-    def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:  # noqa: ARG002
-        """Ask; the answer rides in the metrics of an empty result, which the strategy takes out again."""
-        try:
-            ask = GetPropertiesIns({wire.PROBE: self.cycle})
-            properties = self.client.get_properties(ask, self.timeout_s, group_id).properties
-        except Exception:  # silence is no failure here: the client had no task
-            properties = {}
-        return FitRes(Status(Code.OK, ""), Parameters([], "numpy.ndarray"), 0, dict(properties))
+    def reconnect(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
+        """Pass on."""
+        return self.client.reconnect(ins, timeout, group_id)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from flwr.common import (
-    Code,
     EvaluateIns,
     EvaluateRes,
     FitIns,
     FitRes,
-    GetPropertiesIns,
     Parameters,
     Scalar,
     ndarrays_to_parameters,
@@ -20,28 +17,29 @@ from flwr.common import (
 )
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
-from flwr.server.strategy import FedAvg, Strategy
+from flwr.server.strategy import Strategy
 
-from flwr_mel import wire
 from flwr_mel.orchestrator import (
     Orchestrator,
     RefusedUpdate,
     Settings,
     Stopped,
     Task,
+    brief,
     check_update,
     check_weight,
-    weighted_average,
+    odd_metrics,
 )
+from flwr_mel.orchestrator.inner import check_inner
 from flwr_mel.orchestrator.messages import task_words
 from flwr_mel.orchestrator.updates import Arrays
 from flwr_mel.records import Callback, CycleRecord, Outcome
-from flwr_mel.server.proxy import AskingProxy, TaskProxy
-
-_AT_ONCE = 64
+from flwr_mel.server.asking import Questions
+from flwr_mel.server.proxy import TaskProxy
 
 Results = list[tuple[ClientProxy, FitRes]]
 Failures = list[tuple[ClientProxy, FitRes] | BaseException]
+Failed = dict[str, tuple[Outcome, str]]
 
 
 class MelStrategy(Strategy):
@@ -57,7 +55,7 @@ class MelStrategy(Strategy):
     callbacks : iterable of callables
         Each takes every finished `CycleRecord`, e.g. `flwr_mel.records.JsonlWriter`.
     probe_timeout_s : float
-        How long new learners may take to say what they can do.
+        How long new learners may take to say what they can do. A simulation's engine starts in this time.
     **settings
         Keyword arguments of `flwr_mel.orchestrator.Settings`: cycle_time_s (required), total_samples,
         staleness, min_samples, max_epochs, solver, workload, mode, dataset, default_profile,
@@ -69,14 +67,15 @@ class MelStrategy(Strategy):
         inner_strategy: Strategy,
         *,
         callbacks: Iterable[Callback] = (),
-        probe_timeout_s: float = 60.0,
+        probe_timeout_s: float = 120.0,
         **settings: Any,
     ) -> None:
         super().__init__()
+        check_inner(inner_strategy, Strategy, "flwr_mel.serverapp.MelStrategy")
         self.strategy = inner_strategy
         self.records: list[CycleRecord] = []
         self.orchestrator = Orchestrator(Settings(**settings), [self.records.append, *callbacks])
-        self.probe_timeout_s = probe_timeout_s
+        self._questions = Questions(probe_timeout_s)
         self._sent: dict[str, tuple[TaskProxy, Task]] = {}
         self._model: Arrays = []
 
@@ -95,86 +94,74 @@ class MelStrategy(Strategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Let the inner strategy choose the clients, then give each its own task."""
+        cycle = self.orchestrator.cycle_of(server_round)
         self._sent = {}
         if self.stopped is not None:
-            self.orchestrator.plan(server_round, [])
             return []
         self._model = parameters_to_ndarrays(parameters)
         proposed = self.strategy.configure_fit(server_round, parameters, client_manager)
         clients = {client.cid: (client, ins) for client, ins in proposed}
-        self._meet([clients[cid][0] for cid in self.orchestrator.strangers(clients)], server_round)
-        plan = self.orchestrator.plan(server_round, list(clients))
+        strangers = self.orchestrator.strangers(clients)
+        self._questions.ask([clients[cid][0] for cid in strangers], cycle)
+        for cid, said in self._questions.answers().items():
+            self.orchestrator.hear(cid, said)
+        plan = self.orchestrator.plan(cycle, list(clients))
+        # Those without a task are asked while the others train: their limits may have changed.
+        self._questions.ask([clients[cid][0] for cid in plan.ask_again], cycle + 1)
         instructions: list[tuple[ClientProxy, FitIns]] = []
         for task in plan.tasks:
             client, ins = clients[task.node]
             proxy = TaskProxy(client, self.orchestrator.deadline_s)
             self._sent[task.node] = (proxy, task)
-            instructions.append((proxy, self._task_ins(ins, task)))
-        if not instructions:
-            return []
-        # Those without a task are asked again in the same phase: their limits may have changed.
-        for cid in plan.ask_again:
-            client, ins = clients[cid]
-            instructions.append((AskingProxy(client, server_round + 1, self.probe_timeout_s), ins))
+            # Instructions of the learner's own: inner strategies share one object among all.
+            config = {**ins.config, **task_words(task, self.orchestrator.settings)}
+            instructions.append((proxy, FitIns(ins.parameters, config)))
         return instructions
-
-    def _meet(self, clients: list[ClientProxy], cycle: int) -> None:
-        if not clients:
-            return
-
-        def ask(client: ClientProxy) -> dict[str, Scalar] | None:
-            try:
-                ins = GetPropertiesIns({wire.PROBE: cycle})
-                answer = client.get_properties(ins, timeout=self.probe_timeout_s, group_id=cycle)
-            except Exception:
-                return None  # it has no mod, or it is not there: the default profile is for such learners
-            return answer.properties if answer.status.code is Code.OK else None
-
-        with ThreadPoolExecutor(min(len(clients), _AT_ONCE)) as pool:
-            for client, said in zip(clients, pool.map(ask, clients), strict=True):
-                self.orchestrator.hear(client.cid, said)
-
-    def _task_ins(self, ins: FitIns, task: Task) -> FitIns:
-        """Build instructions of the learner's own: inner strategies share one object among all."""
-        settings = self.orchestrator.settings
-        keys = {settings.epochs_key: task.epochs, settings.samples_key: task.samples}
-        extra = {key: value for key, value in keys.items() if key is not None}
-        return FitIns(ins.parameters, {**ins.config, **extra, **task_words(task, settings.dataset)})
 
     def aggregate_fit(
         self, server_round: int, results: Results, failures: Failures
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Check every result, weight it by its allocated samples, let the inner strategy aggregate."""
-        used: dict[str, int] = {}
-        failed: dict[str, tuple[Outcome, str]] = {}
-        reports: dict[str, Mapping[str, object]] = {}
-        clean: dict[str, tuple[ClientProxy, FitRes]] = {}
-        for client, result in results:
-            reports[client.cid] = {k: v for k, v in result.metrics.items() if k.startswith("mel-")}
-            if client.cid not in self._sent:
-                continue
-            try:
-                self._refuse_masked(result, results)
-                fit_res, weight = self._clean(result, self._sent[client.cid][1])
-            except RefusedUpdate as refused:
-                failed[client.cid] = (Outcome.REFUSED, str(refused))
-                continue
-            clean[client.cid] = (self._sent[client.cid][0].client, fit_res)
-            used[client.cid] = weight
+        _refuse_masked(results)
+        reports: dict[str, Mapping[str, object]] = {
+            client.cid: {k: v for k, v in result.metrics.items() if k.startswith("mel-")}
+            for client, result in results
+            if client.cid in self._sent
+        }
+        clean, failed = self._check(results)
         for cid, (proxy, _) in self._sent.items():
-            if cid not in used and cid not in failed:
-                failed[cid] = (Outcome.LATE if proxy.late else Outcome.FAILED, proxy.failure or "no reply")
-        self.orchestrator.settle(used, failed, reports)
+            if cid not in clean and cid not in failed:
+                outcome = Outcome.LATE if proxy.late else Outcome.FAILED
+                failed[cid] = (outcome, brief(proxy.failure or "no reply"))
+        self.orchestrator.settle({cid: r.num_examples for cid, r in clean.items()}, failed, reports)
         # In the order of the tasks, so that sums have the same bits whoever answers first.
-        ordered = [clean[cid] for cid in self._sent if cid in clean]
+        ordered = [(self._sent[cid][0].client, clean[cid]) for cid in self._sent if cid in clean]
         if not ordered:
             return None, {}
-        lost = [f for f in failures if not isinstance(f, tuple) or f[0].cid in self._sent]
-        parameters, metrics = self.strategy.aggregate_fit(server_round, ordered, lost)
+        parameters, metrics = self.strategy.aggregate_fit(server_round, ordered, failures)
         self.orchestrator.observe({f"train-{key}": value for key, value in metrics.items()})
         return parameters, metrics
 
-    def _clean(self, result: FitRes, task: Task) -> tuple[FitRes, int]:
+    def _check(self, results: Results) -> tuple[dict[str, FitRes], Failed]:
+        """Sort the results into clean and refused ones."""
+        clean: dict[str, FitRes] = {}
+        failed: Failed = {}
+        for client, result in results:
+            if client.cid not in self._sent:
+                continue
+            try:
+                clean[client.cid] = self._clean(result, self._sent[client.cid][1])
+            except RefusedUpdate as refused:
+                failed[client.cid] = (Outcome.REFUSED, str(refused))
+        keys, odd = odd_metrics({cid: result.metrics for cid, result in clean.items()})
+        for cid, reason in odd.items():
+            del clean[cid]
+            failed[cid] = (Outcome.REFUSED, reason)
+        for result in clean.values():
+            result.metrics = {k: v for k, v in result.metrics.items() if k in keys}
+        return clean, failed
+
+    def _clean(self, result: FitRes, task: Task) -> FitRes:
         """Return the result with checked arrays and the server's own weight, or refuse it."""
         weight = check_weight(result.num_examples, task.samples)
         size = sum(array.nbytes for array in self._model) + 4096 * len(self._model)
@@ -184,19 +171,11 @@ class MelStrategy(Strategy):
             update = parameters_to_ndarrays(result.parameters)
         except Exception as error:
             raise RefusedUpdate(f"its parameters cannot be decoded: {error}") from None
-        checked = ndarrays_to_parameters(check_update(update, self._model))
+        checked = check_update(update, self._model)
+        same = all(new is old for new, old in zip(checked, update, strict=True))
+        parameters = result.parameters if same else ndarrays_to_parameters(checked)
         metrics = {k: v for k, v in result.metrics.items() if not k.startswith("mel-")}
-        return FitRes(result.status, checked, weight, metrics), weight
-
-    @staticmethod
-    def _refuse_masked(result: FitRes, results: Results) -> None:
-        """Say clearly that secure aggregation does not compose."""
-        if len(results) > 1 and all(other.parameters is result.parameters for _, other in results):
-            raise RuntimeError(
-                "these results come from secure aggregation (SecAgg+), which hides the learners' own updates: "
-                "MelStrategy can then neither check them nor weight them by allocated samples. Use one or the "
-                "other; see docs/COMPOSITION.md."
-            )
+        return FitRes(result.status, parameters, weight, metrics)
 
     # --- evaluation and the end of a cycle -------------------------------------------------------------
 
@@ -233,21 +212,14 @@ class MelStrategy(Strategy):
         return loss, metrics
 
 
-class MelFedAvg(FedAvg):
-    """FedAvg with the paper's d_k-weighted average in double precision.
+def _refuse_masked(results: Results) -> None:
+    """Say clearly that secure aggregation does not compose.
 
-    The same bits as `flwr_mel.serverapp.MelFedAvg` in the Message API.
+    Flower's SecAgg+ workflow hands every client the one unmasked average in place of its own update.
     """
-
-    def aggregate_fit(
-        self, server_round: int, results: Results, failures: Failures
-    ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """Average parameters with `weighted_average`; metrics as FedAvg does."""
-        if not results or (failures and not self.accept_failures):
-            return None, {}
-        updates = [parameters_to_ndarrays(result.parameters) for _, result in results]
-        average = weighted_average(updates, [result.num_examples for _, result in results])
-        metrics: dict[str, Scalar] = {}
-        if self.fit_metrics_aggregation_fn is not None:
-            metrics = self.fit_metrics_aggregation_fn([(r.num_examples, r.metrics) for _, r in results])
-        return ndarrays_to_parameters(average), metrics
+    if len(results) > 1 and all(result.parameters is results[0][1].parameters for _, result in results):
+        raise RuntimeError(
+            "these results come from secure aggregation (SecAgg+), which hides the learners' own "
+            "updates: MelStrategy can then neither check them nor weight them by allocated samples. Use "
+            "one or the other; see docs/COMPOSITION.md."
+        )

@@ -7,26 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from flwr.serverapp.strategy import Result, Strategy
 
 from flwr_mel import wire
-from flwr_mel.orchestrator import (
-    Orchestrator,
-    RefusedUpdate,
-    Settings,
-    Stopped,
-    Task,
-    check_update,
-    check_weight,
-    weighted_average,
-)
+from flwr_mel.orchestrator import Orchestrator, RefusedUpdate, Settings, Stopped, Task, brief, odd_metrics
+from flwr_mel.orchestrator.inner import check_inner, weight_key
 from flwr_mel.orchestrator.messages import task_words
 from flwr_mel.records import Callback, CycleRecord, Outcome
+from flwr_mel.serverapp.asking import Questions
+from flwr_mel.serverapp.replies import CleanReply, Model, check_reply, report_of
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+Failed = dict[str, tuple[Outcome, str]]
 
 #: Flower's error code for a message that outlived its time to live.
 _EXPIRED = 3
@@ -53,7 +47,7 @@ class MelStrategy(Strategy):
     callbacks : iterable of callables
         Each takes every finished `CycleRecord`, e.g. `flwr_mel.records.JsonlWriter`.
     probe_timeout_s : float
-        How long new learners may take to say what they can do.
+        How long new learners may take to say what they can do. A simulation's engine starts in this time.
     **settings
         Keyword arguments of `flwr_mel.orchestrator.Settings`: cycle_time_s (required), total_samples,
         staleness, min_samples, max_epochs, solver, workload, mode, dataset, default_profile,
@@ -65,15 +59,16 @@ class MelStrategy(Strategy):
         inner_strategy: Strategy,
         *,
         callbacks: Iterable[Callback] = (),
-        probe_timeout_s: float = 60.0,
+        probe_timeout_s: float = 120.0,
         **settings: Any,
     ) -> None:
+        check_inner(inner_strategy, Strategy, "flwr_mel.server.MelStrategy")
         self.strategy = inner_strategy
         self.records: list[CycleRecord] = []
         self.orchestrator = Orchestrator(Settings(**settings), [self.records.append, *callbacks])
-        self.probe_timeout_s = probe_timeout_s
-        self._sent: dict[str, tuple[Message, Task | None]] = {}
-        self._model: ArrayRecord | None = None
+        self._questions = Questions(probe_timeout_s)
+        self._sent: dict[str, tuple[Message, Task]] = {}
+        self._model: Model = {}
         self._watched = False
 
     @property
@@ -91,45 +86,35 @@ class MelStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let the inner strategy choose the nodes, then give each its own task."""
-        self._model, self._sent = arrays, {}
+        cycle = self.orchestrator.cycle_of(server_round)
+        self._sent = {}
         if self.stopped is not None:
-            self.orchestrator.plan(server_round, [])
             return []
+        self._model = {key: np.asarray(array.numpy()) for key, array in arrays.items()}
         # A copy, because strategies write into the caller's config.
-        proposed = list(self.strategy.configure_train(server_round, arrays, ConfigRecord(dict(config)), grid))
-        by_node = {str(m.metadata.dst_node_id): m for m in proposed}
-        self._meet(self.orchestrator.strangers(by_node), server_round, grid)
-        plan = self.orchestrator.plan(server_round, list(by_node))
-        messages = []
+        proposed = self.strategy.configure_train(server_round, arrays, ConfigRecord(dict(config)), grid)
+        by_node = {str(message.metadata.dst_node_id): message for message in proposed}
+        self._questions.ask(self.orchestrator.strangers(by_node), cycle, grid)
+        for node, said in self._questions.answers(grid).items():
+            self.orchestrator.hear(node, said)
+        plan = self.orchestrator.plan(cycle, list(by_node))
+        # Those without a task are asked while the others train: their limits may have changed.
+        self._questions.ask(plan.ask_again, cycle + 1, grid)
         for task in plan.tasks:
-            message = self._task_message(by_node[task.node], task)
-            self._sent[task.node] = (message, task)
-            messages.append(message)
-        # Those without a task are asked again in the same phase: their limits may have changed.
-        for node in plan.ask_again:
-            message = _probe(int(node), server_round + 1)
-            self._sent[node] = (message, None)
-            messages.append(message)
-        return messages
-
-    def _meet(self, nodes: list[str], cycle: int, grid: Grid) -> None:
-        if not nodes:
-            return
-        probes = [_probe(int(node), cycle) for node in nodes]
-        replies = grid.send_and_receive(probes, timeout=self.probe_timeout_s)
-        said = {str(r.metadata.src_node_id): _report(r) for r in replies if not r.has_error()}
-        for node in nodes:
-            self.orchestrator.hear(node, said.get(node))
+            self._sent[task.node] = (self._task_message(by_node[task.node], task), task)
+        return [message for message, _ in self._sent.values()]
 
     def _task_message(self, template: Message, task: Task) -> Message:
-        """Build a message of the learner's own: inner strategies share one content among all."""
-        settings, deadline = self.orchestrator.settings, self.orchestrator.deadline_s
+        """Build a message of the learner's own: inner strategies share one content among all.
+
+        The task goes into the one ConfigRecord that is there, because Flower's DP mods take only one.
+        """
         content = RecordDict(dict(template.content))
-        content[wire.RECORD] = ConfigRecord(task_words(task, settings.dataset))
-        keys = {settings.epochs_key: task.epochs, settings.samples_key: task.samples}
-        extra = {key: value for key, value in keys.items() if key is not None}
-        for name, record in template.content.config_records.items():
-            content[name] = ConfigRecord({**record, **extra})
+        configs = content.config_records
+        name = next(iter(configs)) if len(configs) == 1 else wire.RECORD
+        words = task_words(task, self.orchestrator.settings)
+        content[name] = ConfigRecord({**configs.get(name, {}), **words})
+        deadline = self.orchestrator.deadline_s
         return Message(
             content,
             dst_node_id=template.metadata.dst_node_id,
@@ -142,38 +127,21 @@ class MelStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check every reply, weight it by its allocated samples, let the inner strategy aggregate."""
-        used: dict[str, int] = {}
-        failed: dict[str, tuple[Outcome, str]] = {}
-        reports: dict[str, Mapping[str, object]] = {}
-        clean: dict[str, Message] = {}
-        # Errors of the engine do not carry the node themselves, but they do say what they answer.
-        sent_to = {message.metadata.message_id: node for node, (message, _) in self._sent.items()}
-        for reply in replies:
-            node = sent_to.get(reply.metadata.reply_to_message_id, str(reply.metadata.src_node_id))
-            if node not in self._sent:
-                continue
-            task = self._sent[node][1]
-            if reply.has_error():
-                late = reply.error.code == _EXPIRED
-                failed[node] = (
-                    Outcome.LATE if late else Outcome.FAILED,
-                    str(reply.error.reason or "no reason given"),
-                )
-                continue
-            reports[node] = _report(reply)
-            if task is None:
-                continue
-            try:
-                clean[node], used[node] = self._clean(reply, task)
-            except RefusedUpdate as refused:
-                failed[node] = (Outcome.REFUSED, str(refused))
-        for node, (_, task) in self._sent.items():
-            if task is not None and node not in used and node not in failed:
+        by_node = self._by_node(replies)
+        clean, failed = self._check(by_node)
+        reports: dict[str, Mapping[str, object]] = {n: report_of(r) for n, r in by_node.items()}
+        keys, odd = odd_metrics({node: reply.metrics for node, reply in clean.items()})
+        for node, reason in odd.items():
+            del clean[node]
+            failed[node] = (Outcome.REFUSED, reason)
+        for node, reply in clean.items():
+            by_node[node].content = reply.content(keys)
+        for node in self._sent:
+            if node not in clean and node not in failed:
                 failed[node] = (Outcome.LATE, "no reply in time")
-        failed = {n: why for n, why in failed.items() if self._sent[n][1] is not None}
-        self.orchestrator.settle(used, failed, reports)
+        self.orchestrator.settle({node: reply.weight for node, reply in clean.items()}, failed, reports)
         # In the order of the tasks, so that sums have the same bits whoever answers first.
-        ordered = [clean[node] for node in self._sent if node in clean]
+        ordered = [by_node[node] for node in self._sent if node in clean]
         if not ordered:
             return None, None
         arrays, metrics = self.strategy.aggregate_train(server_round, ordered)
@@ -181,40 +149,28 @@ class MelStrategy(Strategy):
             self.orchestrator.observe({f"train-{key}": value for key, value in metrics.items()})
         return arrays, metrics
 
-    def _clean(self, reply: Message, task: Task) -> tuple[Message, int]:
-        """Return the reply with checked arrays and the server's own weight, or refuse it."""
-        content = reply.content
-        if len(content.array_records) != 1 or len(content.metric_records) != 1:
-            raise RefusedUpdate(
-                f"has {len(content.array_records)} ArrayRecords and {len(content.metric_records)} "
-                "MetricRecords, not one of each"
-            )
-        (arrays_name, update), (metrics_name, metrics) = (
-            next(iter(content.array_records.items())),
-            next(iter(content.metric_records.items())),
-        )
-        key = self._weight_key
-        weight = check_weight(metrics.get(key), task.samples)
-        model = self._model if self._model is not None else update
-        checked = check_update(_decode(update, model), [a.numpy() for a in model.values()])
-        clean = RecordDict(
-            {
-                arrays_name: ArrayRecord({k: Array(a) for k, a in zip(model, checked, strict=True)}),
-                metrics_name: MetricRecord({**metrics, key: weight}),
-            }
-        )
-        others = {k: v for k, v in content.config_records.items() if k != wire.RECORD}
-        reply.content = RecordDict({**clean, **others})
-        return reply, weight
+    def _by_node(self, replies: Iterable[Message]) -> dict[str, Message]:
+        """Tell whose replies these are: errors of the engine carry its own id, not the node's."""
+        sent_to = {message.metadata.message_id: node for node, (message, _) in self._sent.items()}
+        found = ((sent_to.get(r.metadata.reply_to_message_id), r) for r in replies)
+        return {node: reply for node, reply in found if node is not None}
 
-    @property
-    def _weight_key(self) -> str:
-        inner: object = self.strategy
-        while inner is not None:
-            if isinstance(key := getattr(inner, "weighted_by_key", None), str):
-                return key
-            inner = getattr(inner, "strategy", None)
-        return "num-examples"
+    def _check(self, replies: Mapping[str, Message]) -> tuple[dict[str, CleanReply], Failed]:
+        """Sort the replies into clean and failed ones."""
+        clean: dict[str, CleanReply] = {}
+        failed: Failed = {}
+        key = weight_key(self.strategy)
+        for node, reply in replies.items():
+            if reply.has_error():
+                late = reply.error.code == _EXPIRED
+                reason = "no reply in time" if late else brief(reply.error.reason or "")
+                failed[node] = (Outcome.LATE if late else Outcome.FAILED, reason)
+                continue
+            try:
+                clean[node] = check_reply(reply.content, self._sent[node][1], self._model, key)
+            except RefusedUpdate as refused:
+                failed[node] = (Outcome.REFUSED, str(refused))
+        return clean, failed
 
     # --- evaluation and the end of a cycle -------------------------------------------------------------
 
@@ -275,57 +231,6 @@ class MelStrategy(Strategy):
             grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, self.watch(evaluate_fn)
         )
         self.orchestrator.close()
+        if not result.arrays:  # nobody ever answered: the old model stays
+            result.arrays = initial_arrays
         return MelResult(**vars(result), stopped=self.stopped, records=list(self.records))
-
-
-class MelFedAvg(FedAvg):
-    """FedAvg with the paper's d_k-weighted average in double precision.
-
-    The same bits as `flwr_mel.server.MelFedAvg` in the classic API.
-    """
-
-    def aggregate_train(
-        self,
-        server_round: int,  # noqa: ARG002
-        replies: Iterable[Message],
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Average arrays with `weighted_average`; metrics as FedAvg does."""
-        valid, _ = self._check_and_log_replies(replies, is_train=True)
-        if not valid:
-            return None, None
-        contents = [reply.content for reply in valid]
-        records = [next(iter(c.array_records.values())) for c in contents]
-        weights = [next(iter(c.metric_records.values()))[self.weighted_by_key] for c in contents]
-        arrays = weighted_average([[a.numpy() for a in r.values()] for r in records], weights)  # type: ignore[arg-type]
-        average = ArrayRecord({k: Array(a) for k, a in zip(records[0], arrays, strict=True)})
-        return average, self.train_metrics_aggr_fn(contents, self.weighted_by_key)
-
-
-def _probe(node: int, cycle: int) -> Message:
-    return Message(
-        RecordDict({wire.RECORD: ConfigRecord({wire.PROBE: cycle})}),
-        dst_node_id=node,
-        message_type=MessageType.TRAIN,
-    )
-
-
-def _report(reply: Message) -> dict[str, object]:
-    record = reply.content.config_records.get(wire.RECORD)
-    return dict(record) if record is not None else {}
-
-
-def _decode(update: ArrayRecord, model: ArrayRecord) -> list[npt.NDArray[Any]]:
-    """Decode a learner's arrays in the model's order, refusing other keys, sizes and formats."""
-    if set(update) != set(model):
-        odd = sorted(set(update) ^ set(model))[:3]
-        raise RefusedUpdate(f"its arrays are not the model's: {', '.join(odd)}")
-    decoded = []
-    for key, mine in model.items():
-        theirs = update[key]
-        if len(theirs.data) > 2 * len(mine.data) + 4096:
-            raise RefusedUpdate(f"{key} has {len(theirs.data)} bytes instead of {len(mine.data)}")
-        try:
-            decoded.append(np.asarray(theirs.numpy()))
-        except Exception as error:
-            raise RefusedUpdate(f"{key} cannot be decoded: {error}") from None
-    return decoded

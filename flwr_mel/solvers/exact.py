@@ -21,11 +21,15 @@ from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import diagnose, screen
-from flwr_mel.allocation.solution import Infeasible, Reason, Status
+from flwr_mel.allocation.solution import Infeasible, Objective, Reason, Status, weighted_squares
+from flwr_mel.solvers import progress
 from flwr_mel.solvers.knapsack import Price, Relaxed, improve, relax, total, upper_bounds
 
 #: Entries (learners times epochs) a table of capacities may have: 1.6 GB.
 _LARGEST_TABLE = 200_000_000
+
+#: Epochs times samples within one learner's window: the scores of `knapsack` stay within int64.
+_LARGEST_SCORE = 2**59
 
 #: From here on a look at a sample of the fleet pays before a look at all of it.
 _LARGE = 20_000
@@ -51,7 +55,7 @@ class TieBreak(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Maximise the mean number of epochs, with proof.
+    """Maximise the mean number of epochs, or the progress, with proof.
 
     Optimal (bound = objective) for fleets up to a few thousand learners. Beyond `core` open learners
     the dynamic programme sees only the most promising ones; the result then comes with the bound of
@@ -63,22 +67,29 @@ class Exact:
         Rule for the d_k: "proportional" (to capacity), "even" or "strongest-first".
     exclude : Exclude or str
         "infeasible" leaves out only learners that cannot take part; "optimal" also stragglers
-        without which sum tau_k is higher.
+        without which the objective is higher.
     tie_break : TieBreak or str
         "slack" or "spread".
     core : int
         Learners the dynamic programme may leave open.
+    objective : Objective or str
+        "epochs": the paper's mean of tau_k. "progress": S = sum_k tau_k d_k^2 / d under the same limits.
+        It fixes the d_k, so `handout` and `tie_break` do not apply; S is never below what any hand-out
+        of the epochs' optimum gives. `Solution.bound` stays a bound on the mean epochs, status and gap
+        are about S, and `Solution.progress_bound` is its certificate.
     """
 
     handout: Handout = Handout.PROPORTIONAL
     exclude: Exclude = Exclude.INFEASIBLE
     tie_break: TieBreak = TieBreak.SLACK
     core: int = 4000
+    objective: Objective = Objective.EPOCHS
 
     def __post_init__(self) -> None:
-        for name, kind in (("handout", Handout), ("exclude", Exclude), ("tie_break", TieBreak)):
+        options = {"handout": Handout, "exclude": Exclude, "tie_break": TieBreak, "objective": Objective}
+        for name, kind in options.items():
             object.__setattr__(self, name, option(name, kind, getattr(self, name)))
-        count("core", self.core, least=1)
+        object.__setattr__(self, "core", count("core", self.core, least=1))
 
     def solve(self, problem: AllocationProblem) -> Proposal:
         """Propose the optimal allocation, or raise `Infeasible`."""
@@ -96,6 +107,8 @@ class Exact:
             best = search.best(mine, problem.staleness, np.arange(len(able)))
         if best is None:  # pragma: no cover - everybody at one epoch is always a solution here
             raise RuntimeError("no window holds a solution although one epoch each fits")
+        if self.objective is Objective.PROGRESS:
+            return self._progress(problem, mine, able, excluded, best)
         if self.tie_break is TieBreak.SPREAD:
             best = _least_spread(search, mine, problem.staleness, best)
         if len(best.members) < len(able):
@@ -104,10 +117,45 @@ class Exact:
         samples = np.zeros(len(problem), dtype=np.int64)
         who = able[best.members]
         epochs[who] = best.epochs
-        room = mine.take(best.members).at(best.epochs)
+        some = mine if len(who) == len(able) else mine.take(best.members)
+        room = some.at(best.epochs)
         samples[who] = hand_out(self.handout, problem.total_samples, room, problem.min_samples, best.epochs)
         status = Status.OPTIMAL if best.bound == best.sum_epochs else Status.FEASIBLE
         return Proposal(epochs, samples, best.bound, status, excluded, {"windows": search.windows})
+
+    def _progress(
+        self,
+        problem: AllocationProblem,
+        capacities: Capacities,
+        able: npt.NDArray[np.intp],
+        excluded: dict[int, Reason],
+        best: _Best,
+    ) -> Proposal:
+        """Maximise S, from the best hand-out of the epochs' optimum on."""
+        start = max((_handed_out(problem, capacities, best, rule) for rule in Handout), key=lambda p: p.value)
+        leave_out = self.exclude is Exclude.OPTIMAL
+        found, bound, windows = progress.maximise(
+            capacities, problem.total_samples, problem.staleness, start, optional=leave_out
+        )
+        epochs = np.zeros(len(problem), dtype=np.int64)
+        samples = np.zeros(len(problem), dtype=np.int64)
+        epochs[able], samples[able] = found.epochs, found.samples
+        excluded |= {int(k): Reason.WEAK for k in able[found.epochs == 0]}
+        status = Status.OPTIMAL if bound == found.value else Status.FEASIBLE
+        stats = {"windows": windows}
+        return Proposal(epochs, samples, best.bound, status, excluded, stats, self.objective, bound)
+
+
+def _handed_out(
+    problem: AllocationProblem, capacities: Capacities, best: _Best, rule: Handout
+) -> progress.Point:
+    """Hand the samples of the epochs' optimum out by a rule."""
+    epochs = np.zeros(len(capacities), dtype=np.int64)
+    samples = np.zeros(len(capacities), dtype=np.int64)
+    epochs[best.members] = best.epochs
+    room = capacities.take(best.members).at(best.epochs)
+    samples[best.members] = hand_out(rule, problem.total_samples, room, problem.min_samples, best.epochs)
+    return progress.Point(weighted_squares(epochs, samples), epochs, samples)
 
 
 def option(name: str, kind: type[StrEnum], value: str) -> StrEnum:
@@ -153,11 +201,13 @@ class _Search:
         most = capacities.most_epochs
         sync = synchronous(capacities, self.demand)
         first, last = max(1, sync - staleness), min(sync + staleness, int(most.max()))
-        if (last - first + 1) * len(capacities) > _LARGEST_TABLE:
+        width = last - first + 1
+        if width * len(capacities) > _LARGEST_TABLE or width * self.demand > _LARGEST_SCORE:
             rule = "small enough for a table of learners times epochs"
             raise complain("staleness", rule, staleness, "Lower it, or set max_epochs.")
         # Capacity beyond the demand is of no use, and without it the bounds are tighter.
-        table = np.minimum(capacities.table(first, last), self.demand)
+        table = capacities.table(first, last)
+        np.minimum(table, self.demand, out=table)
         allowed = np.arange(first, last + 1)[:, None] <= most
         base = first * len(capacities)  # rows count from `first`, so sums and bounds count from here
         goal, found = max(at_least - base, 0), None
@@ -203,8 +253,8 @@ class _Search:
         price: Price,
     ) -> list[int]:
         """Lower the bounds of all windows by what a price proves."""
-        fresh = upper_bounds(table, allowed, staleness + 1, price, self.demand)
-        return [min(pair) for pair in zip(bounds, fresh, strict=False)]
+        fresh = upper_bounds(table, allowed, staleness + 1, price, self.demand, len(bounds))
+        return [min(pair) for pair in zip(bounds, fresh, strict=True)]
 
     def _scout(
         self, table: IntArray, top: IntArray, staleness: int, windows: int
@@ -223,7 +273,7 @@ class _Search:
         for window in range(windows):
             if total(table[window]) >= share:
                 price = _relax_window(table, top, staleness, window, share).price
-                promise = upper_bounds(table, allowed, staleness + 1, price, share)[window]
+                promise = upper_bounds(table, allowed, staleness + 1, price, share, windows)[window]
                 scouted[window] = (promise, price)
         return scouted
 

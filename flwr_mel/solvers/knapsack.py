@@ -11,15 +11,23 @@ the capacities must sum to d and the sum of rows is maximised. Three tools, in t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
 
-from flwr_mel._validate import IntArray
+from flwr_mel._validate import FloatArray, IntArray
 
 #: Worse than any real value, and still far from overflow when added up.
 WORST = -(2**61)
+
+#: Entries of a table looked at in one go.
+_BLOCK = 65_536
+
+#: Steps from which on a look at a sample saves most of the sort.
+_MANY = 32_768
 
 #: Learners left open when there are too many for all of them.
 _FEW = 256
@@ -67,21 +75,48 @@ def relax(caps: IntArray, top: IntArray, demand: int) -> Relaxed:
         return Relaxed(rows, Price(0, 1))
     gain = np.concatenate([s.stop - s.start for s in steps])
     loss = np.concatenate([s.loss for s in steps])
-    order = np.argsort(loss / gain, kind="stable")
-    spent = np.cumsum(loss[order])
-    slack = total(caps[0]) - demand
-    fits = int(np.searchsorted(spent, slack, side="right"))
-    taken = np.zeros(len(order), dtype=np.bool_)
-    taken[order[:fits]] = True
+    taken, broken = _affordable(loss / gain, loss, total(caps[0]) - demand)
     at = 0
     for s in steps:  # a learner's later steps come in later parts and overwrite
         mine = taken[at : at + len(s.learner)]
         rows[s.learner[mine]] = s.stop[mine]
         at += len(s.learner)
-    if fits == len(order):
+    if broken is None:
         return Relaxed(rows, Price(0, 1))
-    broken = order[fits]
     return Relaxed(rows, Price(int(gain[broken]), int(loss[broken])))
+
+
+def _affordable(
+    rate: FloatArray, loss: IntArray, slack: int, low: float | None = None, high: float = np.inf
+) -> tuple[npt.NDArray[np.bool_], int | None]:
+    """Take steps in the order of their rate while the slack lasts; also return the first that does not fit.
+
+    Only rates from `low` to `high` are sorted. For many steps a sample says where that is enough.
+    """
+    if low is None:
+        low, high = _bracket(rate, loss, slack)
+    taken = rate < low
+    spent = total(loss[taken])
+    order = np.flatnonzero(~taken & (rate <= high))
+    order = order[np.argsort(rate[order], kind="stable")]
+    fits = int(np.searchsorted(np.cumsum(loss[order]), slack - spent, side="right"))
+    if spent > slack or (fits == len(order) and high < np.inf):
+        return _affordable(rate, loss, slack, low=-np.inf)
+    taken[order[:fits]] = True
+    return taken, int(order[fits]) if fits < len(order) else None
+
+
+def _bracket(rate: FloatArray, loss: IntArray, slack: int) -> tuple[float, float]:
+    """Return two rates between which the slack most likely runs out."""
+    if len(rate) <= _MANY:
+        return -np.inf, np.inf
+    few = np.linspace(0, len(rate) - 1, _MANY // 8).astype(np.intp)
+    order = few[np.argsort(rate[few], kind="stable")]
+    middle = int(np.searchsorted(np.cumsum(loss[order]), slack * len(few) / len(rate)))
+    # Four standard deviations to either side.
+    first, last = middle - 4 * isqrt(len(few)), middle + 4 * isqrt(len(few))
+    low = float(rate[order[first]]) if first >= 0 else -np.inf
+    return low, float(rate[order[last]]) if last < len(few) else np.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,11 +136,11 @@ def _hull_steps(caps: IntArray, top: IntArray) -> list[_Steps]:
     learner = np.flatnonzero(top > 0)
     whole = len(learner) == caps.shape[1]
     mine, top = (caps, top) if whole else (caps[:, learner], top[learner])
-    start = np.zeros(1, dtype=np.int64)  # one entry stands for all in the first pass
+    start = np.zeros(len(learner), dtype=np.int64)
     steps = []
     while len(learner):
         stop, loss = _next_vertex(mine, start, top)
-        steps.append(_Steps(learner, np.broadcast_to(start, stop.shape), stop, loss))
+        steps.append(_Steps(learner, start, stop, loss))
         more = np.flatnonzero(stop < top)
         learner, start, mine, top = learner[more], stop[more], mine[:, more], top[more]
     return steps
@@ -116,20 +151,28 @@ def _next_vertex(caps: IntArray, start: IntArray, top: IntArray) -> tuple[IntArr
 
     It is the row with the least loss per epoch; of equals the last, so collinear points are one step.
     """
-    here = caps[0] if len(start) == 1 and start[0] == 0 else caps[start, np.arange(caps.shape[1])]
-    best = np.full(caps.shape[1], np.inf)
-    stop = np.zeros(caps.shape[1], dtype=np.int64)
-    for row in range(int(start.min()) + 1, len(caps)):
+    learners = caps.shape[1]
+    stop, loss = np.empty(learners, dtype=np.int64), np.empty(learners, dtype=np.int64)
+    row = np.arange(len(caps))[:, None]
+    for part in _blocks(caps):
+        mine, low, high, to = caps[:, part], start[part], top[part], stop[part]
+        everybody = np.arange(mine.shape[1])
+        here = mine[low, everybody]
         with np.errstate(divide="ignore", invalid="ignore"):
-            slope = (here - caps[row]) / (row - start)
-        better = (slope <= best) & (row <= top) & (row > start)
-        np.copyto(best, slope, where=better)
-        np.copyto(stop, row, where=better)
-    return stop, here - caps[stop, np.arange(caps.shape[1])]
+            slope = (here - mine) / (row - low)
+        np.copyto(slope, np.inf, where=(row <= low) | (row > high))
+        to[:] = len(mine) - 1 - slope[::-1].argmin(axis=0)
+        loss[part] = here - mine[to, everybody]
+    return stop, loss
 
 
 def upper_bounds(
-    caps: IntArray, allowed: npt.NDArray[np.bool_], width: int, price: Price, demand: int
+    caps: IntArray,
+    allowed: npt.NDArray[np.bool_],
+    width: int,
+    price: Price,
+    demand: int,
+    windows: int | None = None,
 ) -> list[int]:
     """Bound the sum of rows, counted from the table's first row, for every window of a table.
 
@@ -148,29 +191,57 @@ def upper_bounds(
         From `relax`.
     demand : int
         d.
+    windows : int, optional
+        How many windows, from the first row on. None: all that start within the table; those at its end
+        are cut off by it.
 
     Returns
     -------
     list of int
-        One bound per window that starts within the table; windows at the end are cut off by it.
+        One bound per window.
     """
-    score = _scores(caps, allowed, price)
-    reach = 1
-    while reach * 2 <= width and reach < len(score):
-        score[:-reach] = np.maximum(score[:-reach], score[reach:])
-        reach *= 2
-    rest = width - reach
-    if rest and rest < len(score):
-        score[:-rest] = np.maximum(score[:-rest], score[rest:])
-    return [(total(best) - price.p * demand) // price.q for best in score]
+    sums = [0] * (len(caps) if windows is None else windows)
+    for part in _blocks(caps):
+        score = _scores(caps[:, part], allowed[:, part], price)
+        reach = 1
+        while reach * 2 <= width and reach < len(score):
+            np.maximum(score[:-reach], score[reach:], out=score[:-reach])
+            reach *= 2
+        rest = width - reach
+        if rest and rest < len(score):
+            np.maximum(score[:-rest], score[rest:], out=score[:-rest])
+        sums = [so_far + total(best) for so_far, best in zip(sums, score, strict=False)]
+    return [(best - price.p * demand) // price.q for best in sums]
+
+
+def _blocks(caps: IntArray) -> Iterator[slice]:
+    """Cut a fleet into parts whose tables fit into a processor's cache."""
+    size = max(_BLOCK // len(caps), 1)
+    return (slice(at, at + size) for at in range(0, caps.shape[1], size))
 
 
 def _scores(caps: IntArray, allowed: npt.NDArray[np.bool_], price: Price) -> IntArray:
     row = np.arange(caps.shape[0], dtype=np.int64)[:, None]
     score = price.p * caps
     score += price.q * row
-    score[~allowed] = WORST
+    np.copyto(score, WORST, where=~allowed)
     return score
+
+
+def _ranked(
+    caps: IntArray, allowed: npt.NDArray[np.bool_], price: Price
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return every learner's best row, its score, and what the second best row loses against it."""
+    learners = caps.shape[1]
+    row, best, loss = (np.empty(learners, dtype=np.int64) for _ in range(3))
+    for part in _blocks(caps):
+        score = _scores(caps[:, part], allowed[:, part], price)
+        everybody = np.arange(score.shape[1])
+        best[part] = score.max(axis=0)
+        row[part] = np.argmax(score == best[part], axis=0)
+        score[row[part], everybody] = WORST
+        loss[part] = best[part] - score.max(axis=0)
+    return row, best, loss
 
 
 def improve(
@@ -200,16 +271,11 @@ def improve(
         At most that many learners are left open. With more of them the search is not complete, and a
         few hundred with the smallest losses are tried: in a large fleet they nearly always suffice.
     """
-    score = _scores(caps, allowed, price)
-    everybody = np.arange(caps.shape[1])
-    best_row = np.argmax(score, axis=0)
-    best = score[best_row, everybody]
+    best_row, best, second_loss = _ranked(caps, allowed, price)
     bound = total(best) - price.p * demand  # times q
     budget = bound - price.q * target
     if budget < 0:
         return Improved(None, complete=True)
-    score[best_row, everybody] = WORST
-    second_loss = best - score.max(axis=0)
     open_ = np.flatnonzero(second_loss <= budget)
     complete = len(open_) <= core
     if not complete and len(open_) > _FEW:
@@ -221,13 +287,13 @@ def improve(
     layers: list[tuple[int, npt.NDArray[np.int32]]] = []
     first, loss = settled, np.zeros(1, dtype=np.int64)
     for column in losses.T:
-        first, loss, picks = _extend(first, loss, np.flatnonzero(column <= budget), column, budget)
+        first, loss, picks = _extend(first, loss, (column <= budget).nonzero()[0], column, budget)
         layers.append((first, picks))
     sums = first + np.arange(len(loss))
     good = np.flatnonzero((sums >= target) & (loss <= bound - price.q * sums))
     if not len(good):
         return Improved(None, complete)
-    rows = best_row.astype(np.int64)
+    rows = best_row
     reached = int(sums[good[-1]])
     for k, (offset, picks) in zip(open_[::-1], layers[::-1], strict=True):
         rows[k] = picks[reached - offset]
@@ -240,24 +306,21 @@ def _extend(
 ) -> tuple[int, IntArray, npt.NDArray[np.int32]]:
     """Add one learner to the dynamic programme; states over budget are dropped at both ends."""
     low = int(rows[0])
-    width = len(loss) + int(rows[-1]) - low
-    merged = np.full(width, budget + 1, dtype=np.int64)
-    picks = np.zeros(width, dtype=np.int32)
-    for row in rows:
-        at = slice(int(row) - low, int(row) - low + len(loss))
-        candidate = loss + losses[row]
-        better = candidate < merged[at]
-        merged[at][better] = candidate[better]
-        picks[at][better] = row
-    alive = np.flatnonzero(merged <= budget)
+    n, width = len(loss), len(loss) + int(rows[-1]) - low
+    choices = np.full((len(rows), width), budget + 1, dtype=np.int64)
+    for choice, row in zip(choices, rows.tolist(), strict=True):
+        np.add(loss, losses[row], out=choice[row - low : row - low + n])
+    picks = rows.astype(np.int32)[choices.argmin(axis=0)]
+    merged = choices.min(axis=0)
+    alive = (merged <= budget).nonzero()[0]
     cut = slice(int(alive[0]), int(alive[-1]) + 1)
     return first + low + int(alive[0]), merged[cut], picks[cut]
 
 
 def total(values: npt.NDArray[np.integer]) -> int:
     """Sum exactly, also where the sum of int64 values leaves int64."""
-    if not len(values):
-        return 0
+    if len(values) <= 64:
+        return sum(values.tolist())
     largest = max(abs(int(values.max())), abs(int(values.min())))
     if largest * len(values) < 2**62:
         return int(values.sum())

@@ -1,0 +1,86 @@
+"""What an import costs: the library alone loads neither Flower nor any training or solver stack."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = [
+    "flwr",
+    "torch",
+    "torchvision",
+    "cvxpy",
+    "matplotlib",
+    "ray",
+    "ortools",
+    "pyscipopt",
+    "pandas",
+    "rich",
+]
+
+STATEMENTS = {
+    "package": "import flwr_mel",
+    "solver": "from flwr_mel.solvers import Exact",
+    "everything exported": "from flwr_mel import *; from flwr_mel.solvers import EqualBatches",
+    "an allocation": """
+from flwr_mel import AllocationProblem, Coefficients, allocate, fastest, greenest, scheme
+from flwr_mel.solvers import Exact
+costs = Coefficients([0.001], [0], [0], [0], [0], [0])
+problem = AllocationProblem(costs, 1.0, total_samples=100)
+allocate(problem, Exact()), fastest(problem, 1), greenest(problem, 1), scheme("hu-sync").allocate(problem)
+""",
+    "fleets in files": "from flwr_mel.learners import parse_fleet, write_fleet",
+}
+
+
+def loaded(statement):
+    code = f"{statement}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
+def test_heavy_packages_stay_out(statement):
+    names = loaded(statement)
+    assert {"flwr_mel", "numpy"} <= names
+    assert not names & set(HEAVY)
+
+
+def test_the_papers_solver_is_loaded_on_demand():
+    assert "cvxpy" not in loaded("from flwr_mel.solvers import SuggestImprove; SuggestImprove()")
+
+
+def test_an_unknown_solver_is_an_attribute_error():
+    with pytest.raises(ImportError, match="Greedy"):
+        from flwr_mel.solvers import Greedy  # noqa: F401
+
+
+def test_every_exported_name_exists():
+    import flwr_mel
+
+    assert sorted(flwr_mel.__all__) == list(flwr_mel.__all__)
+    for name in flwr_mel.__all__:
+        assert getattr(flwr_mel, name)
+
+
+def test_help_does_not_load_the_training_stack():
+    code = """
+import runpy, sys
+sys.argv = ["flwr-mel", "--help"]
+try:
+    runpy.run_module("flwr_mel.cli", run_name="__main__")
+except SystemExit as stop:
+    assert not stop.code
+print("LOADED", *sorted({name.split(".")[0] for name in sys.modules}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    text, _, names = done.stdout.partition("LOADED")
+    assert "plan" in text
+    assert "fleet" in text
+    assert not set(names.split()) & {"torch", "cvxpy", "matplotlib", "ray", "flwr"}
