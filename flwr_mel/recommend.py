@@ -7,34 +7,25 @@ or twice the energy, and every candidate is solved, so that the choice rests on 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from math import floor, log
 from typing import Any
 
 import numpy as np
 
 from flwr_mel._validate import complain, count
 from flwr_mel.allocation.allocate import Solver, allocate
-from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.handout import Handout
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.schemes import SchemeName
-from flwr_mel.allocation.screening import diagnose, screen
-from flwr_mel.allocation.solution import Infeasible, Objective, Solution
+from flwr_mel.allocation.solution import Objective, Reason, Solution
 from flwr_mel.learners.fleet import Fleet
+from flwr_mel.regimes import Advice, Regimes, paper_rule, regimes_of
 from flwr_mel.solvers.equal import EqualBatches
 from flwr_mel.solvers.exact import Exact, Exclude
 
-#: A resource is low from this share of the joint gain on, and high up to the other.
-LOW_SHARE, HIGH_SHARE = 0.6, 0.2
-
-#: Resources in sum are very low while fewer relaxed epochs than this fit, abundant from the other on.
-SCARCE_EPOCHS, ABUNDANT_EPOCHS = 3.0, 8.0
-
-#: A larger c is worth a cross-validation if it predicts this much more than every smaller one.
+#: Predictions closer than this are the same. A larger c is worth a try if it predicts that much more.
 WORTH = 0.02
 
 #: What the numbers predict, and how far that can be trusted.
@@ -44,69 +35,9 @@ PREDICTS = (
     "epochs. S is not an accuracy: a gain of 50 % in S means fewer cycles, not 50 % fewer errors."
 )
 STARVES = (
-    "it starves weak learners down to the least batch; where they hold data nobody else has (non-IID FL) that "
-    "may cost accuracy, so measure it first"
+    "it starves weak learners down to the least batch; where they hold data nobody else has (non-IID FL) "
+    "that may cost accuracy, so measure it first"
 )
-
-
-class Level(StrEnum):
-    """How much of a resource there is."""
-
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """Time or energy, judged by what twice of it would bring.
-
-    Parameters
-    ----------
-    level : Level
-        Low if `share` is at least `LOW_SHARE`, high if it is at most `HIGH_SHARE`.
-    doubled : float
-        tau* with twice of it, over tau*.
-    share : float
-        log(doubled) over the same with both doubled: which part of the joint gain it accounts for.
-    binds : int
-        Learners whose batch it stops first at floor(tau*) epochs.
-    """
-
-    level: Level
-    doubled: float
-    share: float
-    binds: int
-
-
-@dataclass(frozen=True, slots=True)
-class Regimes:
-    """What the fleet lacks.
-
-    Parameters
-    ----------
-    relaxed_epochs : float
-        tau*, the relaxed synchronous optimum.
-    rounding : float
-        tau* / floor(tau*): what whole epochs cost HA-Sync, and most of what staleness can win back.
-    amount : Level
-        Low below `SCARCE_EPOCHS` relaxed epochs, high from `ABUNDANT_EPOCHS` on.
-    time, energy : Resource
-        Which of the two it is that limits.
-    both_doubled, unlimited_energy : float
-        tau* with both doubled, and without energy limits, over tau*.
-    bound_by_data : int
-        Learners stopped by their own data first.
-    """
-
-    relaxed_epochs: float
-    rounding: float
-    amount: Level
-    time: Resource
-    energy: Resource
-    both_doubled: float
-    unlimited_energy: float
-    bound_by_data: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +84,6 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """A scheme, the c to cross-validate, and why."""
-
-    scheme: str
-    staleness: tuple[int, ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Recommendation:
     """The answer of `recommend`.
 
@@ -172,7 +94,8 @@ class Recommendation:
     candidates : tuple of Candidate
         Highest predicted gain first; infeasible ones last.
     best : Candidate
-        The highest one that nothing is known against.
+        Of those within `WORTH` of the highest that nothing is known against, the one with the smallest c,
+        then with the least energy.
     paper : Advice
         What the paper's rule says of these regimes.
     cross_validate : Advice
@@ -241,15 +164,22 @@ def recommend(
         raise complain("limits", "left out: the problem has its own", ", ".join(limits))
     most = count("staleness_up_to", staleness_up_to)
     problem = problem.replace(staleness=0)
-    regimes = _regimes(problem)
+    regimes = regimes_of(problem)
     found = [(c, allocate(problem.replace(staleness=c.staleness), s, throw=False)) for c, s in _all(most)]
     base = found[0][1].progress
-    judged = [_judge(c, s, base, regimes, bool(federated)) for c, s in found]
+    judged = [_judge(c, s, base, regimes, bool(federated)) for c, s in found if not _repeats(c, s)]
     ranked = tuple(sorted(judged, key=lambda c: (-round(c.progress, 6), c.energy_j, c.staleness)))
-    best = next((c for c in ranked if not c.caution), ranked[0])
-    trial = _worth_trying(best, judged)
-    warnings = _warnings(problem, judged, ranked, bool(federated))
-    return Recommendation(regimes, ranked, best, _paper(regimes, most), trial, PREDICTS, warnings)
+    trusted = [c for c in ranked if not c.caution]
+    close = [c for c in trusted if c.progress * (1 + WORTH) >= trusted[0].progress]
+    best = min(close, key=lambda c: (c.staleness, c.energy_j))
+    trial = worth_trying(best, ranked)
+    warnings = _warnings(problem, ranked, bool(federated))
+    return Recommendation(regimes, ranked, best, paper_rule(regimes, most), trial, PREDICTS, warnings)
+
+
+def _repeats(c: Candidate, s: Solution) -> bool:
+    """Whether leaving stragglers out leaves nobody out."""
+    return c.exclude == Exclude.OPTIMAL and Reason.STRAGGLER not in s.excluded.values()
 
 
 def _all(most: int) -> Iterator[tuple[Candidate, Solver]]:
@@ -321,89 +251,41 @@ def _reasons(c: Candidate, s: Solution, regimes: Regimes) -> Iterator[str]:
         yield f"only {c.samples:,} samples are used"
 
 
-def _regimes(problem: AllocationProblem) -> Regimes:
-    """Ask what twice the time, twice the energy, or both would bring."""
-    able = screen(Capacities.of(problem))[0]
-    mine = Capacities.of(problem).take(able)
-    if not len(able) or mine.at(1).sum() < problem.total_samples:
-        raise Infeasible(diagnose(problem))
+def worth_trying(rule: Candidate, candidates: Sequence[Candidate]) -> Advice:
+    """Keep the c that predict clearly more than the next smaller one kept.
 
-    def relaxed(time: float = 1.0, energy: float = 1.0) -> float:
-        # The learners stay the same: one more straggler would hide what the rest gains.
-        changed = replace(
-            mine, cycle_time_s=mine.cycle_time_s * time, energy_limit_j=mine.energy_limit_j * energy
-        )
-        return relaxed_synchronous(changed, problem.total_samples)
-
-    tau = relaxed()
-    doubled = {"time": relaxed(2, 1) / tau, "energy": relaxed(1, 2) / tau}
-    both, free = relaxed(2, 2) / tau, relaxed(1, np.inf) / tau
-    binds = Counter(_tightest(mine, floor(tau)))
-    resources = {}
-    for name, factor in doubled.items():
-        share = log(factor) / log(both) if both > 1 else 0.0
-        level = Level.LOW if share >= LOW_SHARE else Level.HIGH if share <= HIGH_SHARE else Level.MEDIUM
-        resources[name] = Resource(level, factor, share, binds[name])
-    amount = Level.LOW if tau < SCARCE_EPOCHS else Level.HIGH if tau >= ABUNDANT_EPOCHS else Level.MEDIUM
-    return Regimes(tau, tau / floor(tau), amount, **resources, both_doubled=both, unlimited_energy=free,
-                   bound_by_data=binds["data"])
-
-
-def _tightest(mine: Capacities, epochs: int) -> list[str]:
-    """Say what stops each learner's batch first."""
-    alone = (
-        replace(mine, energy_limit_j=np.full(len(mine), np.inf), most=np.full_like(mine.most, 2**40)),
-        replace(mine, cycle_time_s=np.inf, most=np.full_like(mine.most, 2**40)),
-    )
-    caps = np.stack([*(a.relaxed(float(epochs)) for a in alone), mine.most])
-    return [("time", "energy", "data")[i] for i in caps.argmin(axis=0)]
-
-
-def _paper(regimes: Regimes, most: int) -> Advice:
-    """Apply the two steps of the paper's Discussion."""
-    levels = {regimes.time.level, regimes.energy.level}
-    said = f"time is {regimes.time.level}, energy {regimes.energy.level}, epochs {regimes.amount}"
-    few = tuple(range(1, min(most, 2) + 1))
-    many = tuple(range(3, most + 1)) or few
-    if regimes.amount is Level.LOW:
-        return Advice("ha-asyn", few, f"{said}: in the very low region c = 1 and 2 may suffice")
-    if regimes.amount is Level.HIGH:
-        return Advice("ha-asyn", many, f"{said}: with abundant resources take c from 3 on")
-    if Level.HIGH in levels:
-        return Advice("ha-asyn", many, f"{said}: one resource is low and the other abundant, take c from 3 on")
-    if Level.LOW in levels:
-        return Advice("ha-asyn", few, f"{said}: a resource is low")
-    return Advice("ha-sync", (0,), f"{said}: in the medium range HA-Sync works best")
-
-
-def _worth_trying(best: Candidate, judged: list[Candidate]) -> Advice:
-    """Keep the c that predict clearly more than every smaller one, for the best candidate's rule."""
+    Parameters
+    ----------
+    rule : Candidate
+        Whose hand-out, objective and exclusion.
+    candidates : sequence of Candidate
+        All of them.
+    """
     keys = ("handout", "objective", "exclude")
-    rule = [getattr(best, key) for key in keys]
-    family = [c for c in judged if c.scheme.startswith(best.scheme[:2])]
-    family = [c for c in family if [getattr(c, key) for key in keys] == rule and c.progress > 0]
-    chosen: list[int] = []
-    reach = 0.0
-    for c in sorted(family, key=lambda c: c.staleness):
-        if c.progress > reach * (1 + WORTH):
-            chosen.append(c.staleness)
-        reach = max(reach, c.progress)
-    gained = family[-1].progress / family[0].progress - 1
-    text = (
-        f"each predicts at least {WORTH:.0%} more than every smaller c; c = {family[-1].staleness} "
-        f"predicts {gained:+.0%} over c = {family[0].staleness}"
-    )
-    return Advice("ha-asyn" if chosen[-1] else "ha-sync", tuple(chosen), text)
+    wanted = [getattr(rule, key) for key in keys]
+    family = [c for c in candidates if c.progress > 0 and c.scheme[:2] == rule.scheme[:2]]
+    family = [c for c in family if [getattr(c, key) for key in keys] == wanted]
+    family.sort(key=lambda c: c.staleness)
+    chosen = [family[0]]
+    for c in family[1:]:
+        if c.progress > chosen[-1].progress * (1 + WORTH):
+            chosen.append(c)
+    if len(chosen) == 1:
+        text = f"no larger c predicts {WORTH:.0%} more"
+    else:
+        gained = chosen[-1].progress / chosen[0].progress - 1
+        text = (
+            f"each predicts at least {WORTH:.0%} more than the one before, {gained:+.0%} from first to last"
+        )
+    return Advice("ha-asyn" if chosen[-1].staleness else "ha-sync", tuple(c.staleness for c in chosen), text)
 
 
-def _warnings(
-    problem: AllocationProblem, judged: list[Candidate], ranked: tuple[Candidate, ...], federated: bool
-) -> tuple[str, ...]:
+def _warnings(problem: AllocationProblem, ranked: tuple[Candidate, ...], federated: bool) -> tuple[str, ...]:
     found = []
     if federated:
         found.append(f"FL: a high S is not enough. Of {ranked[0].name} and its like: {STARVES}.")
     if not np.isfinite(problem.energy_limit_j).any():
         found.append("No learner has an energy limit, so only time is scarce.")
-    if any(c.status == "feasible" for c in judged):
+    if any(c.status == "feasible" for c in ranked):
         found.append("Some allocations are not proven optimal; their gains are lower bounds.")
     return tuple(found)

@@ -39,6 +39,14 @@ from simulation.figures_style import (
     percent_axis,
 )
 
+_WIDE: dict[str, Any] = {"lw": 4.5, "ls": "-", "solid_capstyle": "round"}
+_OVERLAY: dict[str, tuple[str, dict[str, Any]]] = {
+    "ha-sync": ("HA-Sync", {"color": COLOURS[6], **_WIDE}),
+    "ha-asyn": ("HA-Asyn c=0", {"color": COLOURS[0], "marker": "o", "ms": 3, "lw": 0.8}),
+    "hu-sync": ("HU-Sync", {"color": COLOURS[4], **_WIDE}),
+    "hu-asyn": ("HU-Asyn c=0", {"color": COLOURS[2], "marker": "^", "ms": 3, "lw": 0.8, "ls": "--"}),
+}
+
 
 def convergence_check(results: Sequence[Row], notice: str = "") -> Figure:
     """Draw HA-Sync over HA-Asyn with c = 0, and the same for HU: the curves must be the same."""
@@ -59,8 +67,7 @@ def convergence_check(results: Sequence[Row], notice: str = "") -> Figure:
         _overlay(axes, trained(mine))
         axes.set_title(f"T = {time:g} s, E = {energy:g} J")
         failed = sorted({row["config"]["scheme"] for row in mine if row["trouble"]})
-        note(axes, "
-".join(f"{_OVERLAY[scheme][0]}: no allocation" for scheme in failed))
+        note(axes, "\n".join(f"{_OVERLAY[scheme][0]}: no allocation" for scheme in failed))
     values = [a for row in trained(rows) for a in row["accuracy"] if setting(row) in shown]
     for axes in panels.flat:
         percent_axis(axes, [max(min(values), 0.7), max(values)])
@@ -72,19 +79,9 @@ def convergence_check(results: Sequence[Row], notice: str = "") -> Figure:
     words = f"{len(both)} pairs of cells, largest difference {100 * gap:.2g} points"
     entries = [entry(word, **look) for scheme, (word, look) in _OVERLAY.items() if scheme in there]
     legend(figure, entries, f"Sync and Asyn with c = 0: {words}")
-    footer(
-        figure, "All seeds; scale: logarithm of the error, from 70 % or later.", about(trained(rows), notice)
-    )
+    made_from = about(trained(rows), notice)
+    footer(figure, "All seeds; scale: logarithm of the error, from 70 % or later.", made_from)
     return figure
-
-
-_WIDE: dict[str, Any] = {"lw": 4.5, "ls": "-", "solid_capstyle": "round"}
-_OVERLAY: dict[str, tuple[str, dict[str, Any]]] = {
-    "ha-sync": ("HA-Sync", {"color": COLOURS[6], **_WIDE}),
-    "ha-asyn": ("HA-Asyn c=0", {"color": COLOURS[0], "marker": "o", "ms": 3, "lw": 0.8}),
-    "hu-sync": ("HU-Sync", {"color": COLOURS[4], **_WIDE}),
-    "hu-asyn": ("HU-Asyn c=0", {"color": COLOURS[2], "marker": "^", "ms": 3, "lw": 0.8, "ls": "--"}),
-}
 
 
 def _overlay(axes: Axes, rows: Sequence[Row]) -> None:
@@ -163,17 +160,16 @@ def gain_of_asynchrony(results: Sequence[Row], notice: str = "") -> Figure:
         panels[0][1].plot(ratio, lead, **look)
     ends = [min(p[0] for p in points), max(p[0] for p in points)]
     panels[0][0].plot(ends, ends, color=GREY, lw=0.8)
-    panels[0][0].set(
-        ylabel="mean epochs, c > 0 over c = 0", title="Epochs regained (line: all that was lost)"
-    )
+    panels[0][0].set(ylabel="mean epochs, c > 0 over c = 0", title="epochs (line: what rounding lost)")
     panels[0][1].axhline(0, color=GREY, lw=0.8)
     panels[0][1].set(ylabel="accuracy gain (points)", title="accuracy after half of the cycles")
     for axes in panels[0]:
         axes.set_xlabel("τ* / ⌊τ*⌋ of the synchronous optimum")
     entries = entries_of(sorted({p[1] for p in points}), energies)
+    title = "Accuracy gain and τ*/⌊τ*⌋"
     ranks = [rankdata([p[i] for p in points]) for i in (0, 4)]
-    rho = np.corrcoef(ranks)[0, 1] if min(np.ptp(rank) for rank in ranks) > 0 else 0.0
-    title = f"Accuracy gain and τ*/⌊τ*⌋: rank correlation {rho:.2f} over {len(points)} points"
+    if min(np.ptp(rank) for rank in ranks) > 0:
+        title += f": rank correlation {np.corrcoef(ranks)[0, 1]:.2f} over {len(points)} points"
     legend(figure, entries, title, 0.9)
     footer(figure, "A point per T, E, c and seed; the ratio is the mean over cycles.", about(rows, notice))
     return figure

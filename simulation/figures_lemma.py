@@ -62,8 +62,14 @@ def draw_lemma(rows: Rows, out: Path) -> list[Path]:
         legend(figure, [entry(word, **look) for word, look in _LINES.values()], _verdict(fixed), 1.75)
         seeds = len({row["seed"] for row in rows})
         words = "Logistic regression on embedded MNIST digits, full-batch gradient descent, uneven labels"
-        footer(figure, f"{words}; {seeds} seed{'s' * (seeds > 1)}: mean and range.")
+        chosen = ", ".join(f"eta*beta = {b:g}, Dirichlet({a:g})" for a, b in _choices(rows))
+        footer(figure, f"{words}; {chosen}; {seeds} seed{'s' * (seeds > 1)}: mean and range.")
         return save(figure, out, "lemma1")
+
+
+def _choices(rows: Rows) -> list[tuple[float, float]]:
+    """Return the (alpha, step) of the rows: how often a bound holds depends on them."""
+    return sorted({(row["alpha"], row["step"]) for row in rows})
 
 
 def _band(axes: Axes, rows: Rows, key: str, look: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,16 +53,13 @@ def _scheme_legend(figure: Figure, rows: Sequence[Row]) -> None:
 
 def _leader(rows: Sequence[Row]) -> str:
     """Say how often which c of HA has the best mean accuracy after the last cycle."""
-    wins: dict[int, int] = {}
-    settings = by([row for row in rows if family(row) == "HA"], setting)
-    for group in settings.values():
-        means = {
-            c: float(np.mean([r["accuracy"][-1] for r in g])) for (_, c), g in scheme_rows(group).items()
-        }
-        best = max(means, key=lambda c: means[c])
-        wins[best] = wins.get(best, 0) + 1
+    wins: Counter[int] = Counter()
+    for group in by([row for row in rows if family(row) == "HA"], setting).values():
+        ends = {c: [r["accuracy"][-1] for r in g] for (_, c), g in scheme_rows(group).items()}
+        if len(ends) > 1:
+            wins[max(ends, key=lambda c: float(np.mean(ends[c])))] += 1
     words = ", ".join(f"c={c} in {n}" for c, n in sorted(wins.items()))
-    return f"Best HA of {len(settings)} settings at the end: {words}"
+    return f"Best HA at the end, of {wins.total()} (T, E): {words}" if wins else ""
 
 
 def _infeasible(rows: Sequence[Row]) -> str:
@@ -191,7 +189,7 @@ def _saved(rows: Sequence[Row], goal: float) -> str:
         if 0 in need and len(need) > 1:
             best = min(value for c, value in need.items() if c)
             counted, fewer, more = counted + 1, fewer + (best < need[0]), more + (best > need[0])
-    words = f"fewer updates in {fewer} of {counted} settings, more in {more}"
+    words = f"fewer updates in {fewer} of {counted} (T, E), more in {more}"
     return f"To {100 * goal:g} %: the best c > 0 needs {words}"
 
 

@@ -167,7 +167,7 @@ def legend(figure: Figure, entries: Sequence[Line2D | Any], title: str, entry_wi
         ncols=max(1, min(int(figure.get_figwidth() / entry_width), len(entries))),
         handlelength=2.4,
         columnspacing=1.1,
-        title=_wrapped(figure, title),
+        title=_wrapped(figure, title) or None,
         title_fontproperties={"weight": "bold", "size": 9},
     )
 
@@ -190,13 +190,13 @@ def headline(figure: Figure, text: str) -> None:
 
 
 def _wrapped(figure: Figure, text: str) -> str:
-    return textwrap.fill(text, int(figure.get_figwidth() / 0.083))
+    return textwrap.fill(text, int(figure.get_figwidth() / 0.083), break_on_hyphens=False)
 
 
 def footer(figure: Figure, *texts: str) -> None:
     """Write what the figure was made from below it, a paragraph per text."""
     room = int(figure.get_figwidth() / 0.0585)
-    lines = "\n".join(textwrap.fill(text, room) for text in texts)
+    lines = "\n".join(textwrap.fill(text, room, break_on_hyphens=False) for text in texts)
     figure.supxlabel(lines, fontsize=7, color="#444444", x=0.01, ha="left", multialignment="left")
 
 

@@ -23,7 +23,7 @@ from simulation.flower_app import write_app, write_connection
 from simulation.processes import end, undisturbed
 
 _STARTED = re.compile(r"Successfully started run (\d+)")
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 
 
 class LaunchError(RuntimeError):
@@ -50,6 +50,17 @@ class Engine:
     cpus_per_learner: float = 1.0
     ray_address: str = ""
     offline: bool = False
+
+    def federation(self) -> str:
+        """Return the options of `flwr run --federation-config`.
+
+        Flower takes whole CPUs only. A fraction is had by telling Ray of more CPUs than the machine has.
+        """
+        nodes, cpus = f"num-supernodes={self.learners}", self.cpus_per_learner
+        if float(cpus).is_integer():
+            return f"{nodes} client-resources-num-cpus={int(cpus)}"
+        actors = max(1, int((os.cpu_count() or 1) / cpus))
+        return f"{nodes} client-resources-num-cpus=1 init-args-num-cpus={actors}"
 
 
 class Running:
@@ -133,11 +144,10 @@ def running(
     client: subprocess.Popen[bytes] | None = None
     try:
         _wait_until_up(port, superlink, scratch / "superlink.log")
-        nodes = f"num-supernodes={engine.learners} client-resources-num-cpus={engine.cpus_per_learner:g}"
-        command = [_tool("flwr"), "run", str(app), "mel", "--stream", "--federation-config", nodes]
+        command = [_tool("flwr"), "run", str(app), "mel", "--stream"]
         with log_path.open("wb") as log:
             client = subprocess.Popen(
-                command,
+                [*command, "--federation-config", engine.federation()],
                 env=env,
                 stdout=log,
                 stderr=subprocess.STDOUT,

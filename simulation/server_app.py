@@ -25,6 +25,9 @@ from simulation.run_dir import RunDir
 from simulation.task import batch_size, dataset_of
 
 INFO, WARNING = 20, 30
+# The first answers wait for Ray to start, on a busy machine for minutes; without them the first cycle, and
+# with it the result, would depend on the wall clock.
+_PATIENT: dict[str, Any] = {"probe_timeout_s": 3600.0}
 
 app = ServerApp()
 
@@ -130,7 +133,7 @@ def _asked(config: RunConfig) -> dict[str, Any]:
 
 def _by_message(config: RunConfig, learners: int, grid: Grid, keeper: Keeper, state: dict[str, Any]) -> None:
     inner = message.MelFedAvg(fraction_evaluate=0.0, min_train_nodes=learners, min_available_nodes=learners)
-    strategy = message.MelStrategy(inner, callbacks=[keeper.keep], **settings_of(config))
+    strategy = message.MelStrategy(inner, callbacks=[keeper.keep], **_PATIENT, **settings_of(config))
     strategy.orchestrator.state.restore(state)
     keeper.strategy = strategy
 
@@ -166,8 +169,9 @@ def _by_classic(config: RunConfig, learners: int, grid: Grid, keeper: Keeper, st
         initial_parameters=start,
         evaluate_fn=evaluate_fn,
         on_fit_config_fn=lambda _: _asked(config),
+        fit_metrics_aggregation_fn=_mean_loss,
     )
-    strategy = classic.MelStrategy(inner, callbacks=[keeper.keep], **settings_of(config))
+    strategy = classic.MelStrategy(inner, callbacks=[keeper.keep], **_PATIENT, **settings_of(config))
     strategy.orchestrator.state.restore(state)
     keeper.strategy = strategy
     server = Server(client_manager=SimpleClientManager(), strategy=strategy)
@@ -175,6 +179,12 @@ def _by_classic(config: RunConfig, learners: int, grid: Grid, keeper: Keeper, st
     left = config.cycles - strategy.orchestrator.state.cycles_done
     start_grid(grid=grid, server=server, config=ServerConfig(num_rounds=left))
     keeper.weights = parameters_to_ndarrays(server.parameters)
+
+
+def _mean_loss(metrics: list[tuple[int, dict[str, Scalar]]]) -> dict[str, Scalar]:
+    """Average the learners' losses as the Message API does, to the last bit."""
+    total = sum(samples for samples, _ in metrics)
+    return {"loss": sum(float(said["loss"]) * (samples / total) for samples, said in metrics)}
 
 
 def _conclude(run: RunDir, keeper: Keeper) -> None:

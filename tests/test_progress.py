@@ -1,4 +1,4 @@
-"""`Exact(objective="progress")`: optimal against brute force, its bound always valid, never below a hand-out."""
+"""`Exact(objective="progress")`: optimal against brute force, its bound valid, never below a hand-out."""
 
 from itertools import product
 
@@ -11,7 +11,8 @@ from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.solution import Objective, weighted_squares
 from flwr_mel.allocation.verify import BrokenAllocation, violations
 from flwr_mel.solvers import EqualBatches, Exact
-from flwr_mel.solvers.progress import Point, maximise
+from flwr_mel.solvers.progress import maximise
+from flwr_mel.solvers.progress_windows import Point
 from tests.zoo import KINDS, paper_problem, random_problem
 
 PROGRESS = Exact(objective="progress")

@@ -27,6 +27,7 @@ from simulation.config import RESUMABLE, RunConfig
 from simulation.data import embedded
 from simulation.fleet import VirtualFleet
 from simulation.flower_app import toml_lines, write_app, write_connection
+from simulation.launch import Engine
 from simulation.live import Pace, Tail, remarks
 from simulation.network import initial_weights
 from simulation.processes import end, tree
@@ -157,6 +158,7 @@ def test_whole_numbers_do_where_floats_are_meant():
         (["--learners", "0"], 2, "--learners must be at least 1"),
         (["--cpus-per-learner", "0"], 2, "--cpus-per-learner must be"),
         (["--cpus-per-learner", "1000"], 2, "--cpus-per-learner must be at most"),
+        (["--cpus-per-learner", "0.5", "--ray-address", "127.0.0.1:1"], 2, "a whole number on a Ray cluster"),
         (["--cycles", "x"], 2, "--cycles"),
         (["--no-such-option"], 2, "No such option"),
     ],
@@ -433,6 +435,14 @@ def test_the_app_directory_carries_any_configuration(tmp_path):
     write_connection(tmp_path / "home", 4711)
     home = tomllib.loads((tmp_path / "home" / "config.toml").read_text())
     assert home["superlink"]["mel"] == {"address": "127.0.0.1:4711", "insecure": True}
+
+
+def test_actors_by_cpus():
+    assert Engine(20).federation() == "num-supernodes=20 client-resources-num-cpus=1"
+    assert Engine(20, 2.0).federation() == "num-supernodes=20 client-resources-num-cpus=2"
+    actors = 2 * os.cpu_count()
+    options = f"num-supernodes=20 client-resources-num-cpus=1 init-args-num-cpus={actors}"
+    assert Engine(20, 0.5).federation() == options
 
 
 def test_the_live_view_reads_each_record_once(tmp_path):

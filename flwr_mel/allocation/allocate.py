@@ -13,7 +13,15 @@ from flwr_mel._validate import IntArray, complain, frozen
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import screen
-from flwr_mel.allocation.solution import Diagnosis, Infeasible, Objective, Reason, Solution, Status, weighted_squares
+from flwr_mel.allocation.solution import (
+    Diagnosis,
+    Infeasible,
+    Objective,
+    Reason,
+    Solution,
+    Status,
+    weighted_squares,
+)
 from flwr_mel.allocation.verify import BrokenAllocation, violations
 
 

@@ -11,6 +11,8 @@ from flwr_mel.cli.fleet import EXAMPLES as FLEET_EXAMPLES
 from flwr_mel.cli.fleet import fleet
 from flwr_mel.cli.plan import EXAMPLES as PLAN_EXAMPLES
 from flwr_mel.cli.plan import plan
+from flwr_mel.cli.recommend import EXAMPLES as RECOMMEND_EXAMPLES
+from flwr_mel.cli.recommend import recommend
 from flwr_mel.cli.report import EXAMPLES as REPORT_EXAMPLES
 from flwr_mel.cli.report import report
 from flwr_mel.cli.shared import Commands
@@ -29,6 +31,7 @@ app = typer.Typer(
     "flwr-mel plan fleet.toml --cycle-time 10 --samples 60000 --staleness 2",
 )
 app.command(epilog=PLAN_EXAMPLES)(plan)
+app.command(epilog=RECOMMEND_EXAMPLES)(recommend)
 app.command(epilog=FLEET_EXAMPLES)(fleet)
 app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=SIMULATE_EXAMPLES)(simulate)

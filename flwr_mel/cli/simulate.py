@@ -99,6 +99,8 @@ def _check_cpus(cpus_per_learner: float, ray_address: str) -> None:
     """Refuse what would leave the engine without actors, waiting for ever."""
     number("cpus_per_learner", cpus_per_learner, above=0)
     here = os.cpu_count() or 1
+    if ray_address and not float(cpus_per_learner).is_integer():
+        raise complain("cpus_per_learner", "a whole number on a Ray cluster", cpus_per_learner)
     if cpus_per_learner > here and not ray_address:
         raise complain("cpus_per_learner", f"at most the {here} CPUs of this machine", cpus_per_learner)
 

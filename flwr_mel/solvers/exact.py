@@ -22,8 +22,9 @@ from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import diagnose, screen
 from flwr_mel.allocation.solution import Infeasible, Objective, Reason, Status, weighted_squares
-from flwr_mel.solvers import progress
 from flwr_mel.solvers.knapsack import Price, Relaxed, improve, relax, total, upper_bounds
+from flwr_mel.solvers.progress import maximise
+from flwr_mel.solvers.progress_windows import Point
 
 #: Entries (learners times epochs) a table of capacities may have: 1.6 GB.
 _LARGEST_TABLE = 200_000_000
@@ -134,7 +135,7 @@ class Exact:
         """Maximise S, from the best hand-out of the epochs' optimum on."""
         start = max((_handed_out(problem, capacities, best, rule) for rule in Handout), key=lambda p: p.value)
         leave_out = self.exclude is Exclude.OPTIMAL
-        found, bound, windows = progress.maximise(
+        found, bound, windows = maximise(
             capacities, problem.total_samples, problem.staleness, start, optional=leave_out
         )
         epochs = np.zeros(len(problem), dtype=np.int64)
@@ -146,16 +147,14 @@ class Exact:
         return Proposal(epochs, samples, best.bound, status, excluded, stats, self.objective, bound)
 
 
-def _handed_out(
-    problem: AllocationProblem, capacities: Capacities, best: _Best, rule: Handout
-) -> progress.Point:
+def _handed_out(problem: AllocationProblem, capacities: Capacities, best: _Best, rule: Handout) -> Point:
     """Hand the samples of the epochs' optimum out by a rule."""
     epochs = np.zeros(len(capacities), dtype=np.int64)
     samples = np.zeros(len(capacities), dtype=np.int64)
     epochs[best.members] = best.epochs
     room = capacities.take(best.members).at(best.epochs)
     samples[best.members] = hand_out(rule, problem.total_samples, room, problem.min_samples, best.epochs)
-    return progress.Point(weighted_squares(epochs, samples), epochs, samples)
+    return Point(weighted_squares(epochs, samples), epochs, samples)
 
 
 def option(name: str, kind: type[StrEnum], value: str) -> StrEnum:

@@ -81,7 +81,7 @@ def work(k, config, weights):
     if name == "all-fail":
         raise RuntimeError("everybody fails")
     if name == "hang" and k == 5 and assigned.cycle == 1:
-        time.sleep(9)
+        time.sleep(14)
     if name == "dies" and k == 0:
         os._exit(1)
     moved = [w + np.float32(0.01 * (1 + k)) for w in weights]

@@ -41,7 +41,7 @@ def stop(accuracy=(), **criteria):
 
 SCENARIOS = {
     # First, while Ray is cold: the probe must absorb its start, or the deadline would lose everybody.
-    "hang": Scenario({"enforce_deadline": True, "cycle_time_s": 4.0, "total_samples": 1000}),
+    "hang": Scenario({"enforce_deadline": True, "cycle_time_s": 6.0, "total_samples": 1000}),
     "federated": Scenario(rounds=3),
     "parallelized": Scenario(rounds=3, parallelized=True),
     "plain": Scenario(inner="SortedFedAvg", plain=True),

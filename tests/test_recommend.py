@@ -1,0 +1,224 @@
+"""Recommendations: regimes that follow from the fleet, candidates that are what they say, c worth a try."""
+
+import json
+import os
+import warnings
+
+import numpy as np
+import pytest
+
+from flwr_mel import AllocationProblem, Coefficients, Infeasible, Workload, allocate, paper_fleet, recommend
+from flwr_mel.learners import Fleet
+from flwr_mel.recommend import PREDICTS, WORTH, worth_trying
+from flwr_mel.regimes import Level, paper_rule, regimes_of
+from flwr_mel.solvers import EqualBatches, Exact
+from tests.zoo import paper_problem
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import click
+    from typer.testing import CliRunner
+
+    from flwr_mel.cli import app
+    from flwr_mel.cli.trials import Setup, judge, scaled
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*removed in Click:DeprecationWarning")
+
+LIMITS = ("--cycle-time", "10", "--samples", "60000", "--min-samples", "100")
+
+
+def plain(energy_j=None, time_s=10.0, g2=0.0, **changes):
+    """Six equal learners without overhead: 1,000 samples per second and epoch."""
+    costs = Coefficients([0.001] * 6, [0.0] * 6, [0.0] * 6, [g2] * 6, [0.0] * 6, [0.0] * 6)
+    return AllocationProblem(costs, time_s, energy_j, total_samples=12_000, min_samples=10, **changes)
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return recommend(paper_problem(0, 10, 10, 3))
+
+
+def test_only_time_binds_without_energy_limits():
+    found = regimes_of(plain())
+    assert found.relaxed_epochs == pytest.approx(5)
+    assert found.time.doubled == found.both_doubled == pytest.approx(2)
+    assert (found.time.level, found.energy.level) == (Level.LOW, Level.HIGH)
+    assert (found.time.binds, found.energy.binds, found.bound_by_data) == (6, 0, 0)
+    assert "No learner has an energy limit" in recommend(plain()).warnings[0]
+
+
+def test_only_energy_binds_when_time_is_plenty():
+    found = regimes_of(plain(energy_j=10.0, time_s=1000.0, g2=0.001))
+    assert (found.time.level, found.energy.level) == (Level.HIGH, Level.LOW)
+    assert found.energy.doubled == pytest.approx(2)
+    assert found.energy.binds == 6
+    assert found.unlimited_energy == pytest.approx(100)
+
+
+def test_own_data_binds():
+    found = regimes_of(plain(max_samples=2000, max_epochs=3))
+    assert found.bound_by_data == 6
+    assert found.both_doubled == 1
+    assert found.time.level is found.energy.level is Level.HIGH
+
+
+def test_the_papers_rule():
+    scarce, medium, plenty = plain(time_s=4.0), plain(time_s=10.0), plain(time_s=20.0)
+    assert paper_rule(regimes_of(scarce), 5).staleness == (1, 2)
+    assert paper_rule(regimes_of(plenty), 5).staleness == (3, 4, 5)
+    assert paper_rule(regimes_of(medium), 5).staleness == (3, 4, 5)  # time low, energy abundant
+    assert paper_rule(regimes_of(paper_problem(0, 30, 10, 0)), 5).scheme == "ha-sync"
+    assert paper_rule(regimes_of(paper_problem(0, 10, 10, 0)), 1).staleness == (1,)
+
+
+def test_candidates_are_what_they_say(answer):
+    problem = paper_problem(0, 10, 10, 0)
+    for c in answer.candidates:
+        if c.status == "infeasible":
+            continue
+        solver = (
+            EqualBatches()
+            if c.scheme.startswith("hu")
+            else Exact(handout=c.handout or "proportional", objective=c.objective, exclude=c.exclude)
+        )
+        again = allocate(problem.replace(staleness=c.staleness), solver)
+        assert c.mean_epochs == again.mean_epochs
+        assert c.progress == again.progress
+        assert c.energy_j == pytest.approx(float(again.energy_j.sum()))
+        assert c.sample_epochs == int((again.epochs * again.samples).sum())
+        assert c.reason
+
+
+def test_ranking_base_and_best(answer):
+    progress = [c.progress for c in answer.candidates]
+    assert progress == sorted(progress, reverse=True)
+    base = next(c for c in answer.candidates if c.name == "HA-Sync")
+    assert base.gain == 0
+    for c in answer.candidates:
+        assert c.gain == pytest.approx(c.progress / base.progress - 1)
+    assert answer.best.progress * (1 + WORTH) >= progress[0]
+    close = [c for c in answer.candidates if c.progress * (1 + WORTH) >= progress[0]]
+    assert answer.best.staleness == min(c.staleness for c in close)
+    assert answer.candidates[-1].name == "HU-Sync"
+    assert "equal batch" in answer.candidates[-1].reason
+    assert answer.predicts == PREDICTS
+
+
+def test_which_c_to_try(answer):
+    rule = next(c for c in answer.candidates if c.name == "HA-Sync")
+    tries = worth_trying(rule, answer.candidates)
+    assert tries.staleness[:2] == (0, 1)  # rounding down costs 38 %
+    flat = recommend(plain(), staleness_up_to=2)
+    assert worth_trying(flat.best, flat.candidates).staleness == (0,)
+    assert "no larger c" in flat.cross_validate.reason
+
+
+def test_federated_data_ask_for_caution(answer):
+    federated = recommend(paper_problem(0, 10, 10, 0, pl=False), federated=True)
+    assert not federated.best.caution
+    assert federated.best.handout in ("proportional", "even")
+    assert federated.candidates[0].caution
+    assert "FL" in federated.warnings[0]
+    assert not any(c.caution for c in answer.candidates)
+    fleet = Fleet(paper_fleet(np.random.default_rng(0), 4), Workload.mlp((784, 10), ship_data=False))
+    assert recommend(fleet, cycle_time_s=10, total_samples=2000, staleness_up_to=0).warnings
+
+
+def test_stragglers_are_a_candidate_of_their_own():
+    costs = Coefficients([0.001, 0.001, 0.05], [0.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3)
+    problem = AllocationProblem(costs, 5.0, total_samples=3000, min_samples=100)
+    names = [c.name for c in recommend(problem, staleness_up_to=0).candidates]
+    assert "HA-Sync, without stragglers" in names
+    assert not any("stragglers" in c.name for c in recommend(plain(), staleness_up_to=0).candidates)
+
+
+def test_errors():
+    with pytest.raises(Infeasible, match="carry"):
+        recommend(paper_problem(0, 10, 10, 0).replace(total_samples=10**6))
+    with pytest.raises(ValueError, match="problem must be an AllocationProblem or a Fleet"):
+        recommend("fleet.toml")
+    with pytest.raises(ValueError, match="the problem has its own"):
+        recommend(plain(), cycle_time_s=3.0)
+    with pytest.raises(ValueError, match="staleness_up_to"):
+        recommend(plain(), staleness_up_to=-1)
+
+
+def test_as_dict_is_json(answer):
+    text = json.dumps(answer.as_dict(), allow_nan=False)
+    assert json.loads(text)["regimes"]["time"]["level"] in list(Level)
+
+
+@pytest.fixture
+def fleet_file(tmp_path):
+    path = tmp_path / "fleet.toml"
+    path.write_text(CliRunner().invoke(app, ["fleet", "--paper"]).stdout)
+    return str(path)
+
+
+def run(*args, code=0):
+    result = CliRunner().invoke(app, ["recommend", *args])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_command_line(fleet_file):
+    out = run(fleet_file, *LIMITS).stdout
+    for word in ("HA-Sync", "HU-Asyn c=5", "progress", "c to try", "the paper", "next", "--all"):
+        assert word in out
+    assert "without" in run(fleet_file, *LIMITS, "--all", "--mode", "fl").stdout
+    body = json.loads(run(fleet_file, *LIMITS, "--json").stdout)
+    mine = recommend(
+        Fleet(
+            paper_fleet(np.random.default_rng(0), 20, energy_j=10.0), Workload.mlp((784, 300, 124, 60, 10))
+        ),
+        cycle_time_s=10.0,
+        total_samples=60_000,
+        min_samples=100,
+    )
+    assert body["best"]["name"] == mine.best.name
+    assert body["cross_validation"] is None
+
+
+def test_command_line_exit_codes(fleet_file):
+    assert "carry" in run(fleet_file, "--cycle-time", "10", "--samples", "900000", code=3).stderr
+    assert "--samples" in run(fleet_file, "--cycle-time", "10", "--samples", "5", code=2).stderr
+    assert "--staleness-up-to" in run(fleet_file, *LIMITS, "--staleness-up-to", "-1", code=2).stderr
+
+
+def rows(accuracy):
+    return [
+        {"config": {"staleness": c}, "trouble": "", "accuracy": [0.1, a]}
+        for c, values in accuracy.items()
+        for a in values
+    ]
+
+
+def test_the_trials_pick_the_best_or_the_smallest_within_the_spread(answer):
+    rule = answer.best
+    clear = judge(rows({0: [0.80, 0.81], 1: [0.90, 0.91]}), rule, Setup())
+    assert (clear.staleness, clear.within_spread) == (1, False)
+    assert "by more than the spread" in clear.text
+    close = judge(rows({0: [0.88, 0.91], 2: [0.90, 0.91]}), rule, Setup())
+    assert (close.staleness, close.within_spread) == (0, True)
+    assert "One seed" in judge(rows({0: [0.9], 2: [0.8]}), rule, Setup(seeds=1)).text
+    with pytest.raises(click.exceptions.Exit):
+        judge([{"config": {"staleness": 1}, "trouble": "nothing fits", "accuracy": []}], rule, Setup())
+
+
+def test_a_smaller_dataset_is_costed_as_the_large_one():
+    problem = paper_problem(0, 10, 10, 2)
+    small = scaled([f"l{k}" for k in range(20)], problem, 15.0).problem(
+        cycle_time_s=10.0, total_samples=4000, staleness=2, min_samples=7
+    )
+    large = allocate(problem, Exact())
+    assert abs(allocate(small, Exact()).mean_epochs - large.mean_epochs) < 0.2
+
+
+@pytest.mark.skipif(not os.environ.get("FLWR_MEL_SLOW"), reason="a minute of Ray; set FLWR_MEL_SLOW=1")
+def test_cross_validation_for_real(fleet_file, monkeypatch):
+    monkeypatch.setenv("FLWR_MEL_OFFLINE", "1")
+    extra = ("--cross-validate", "--cycles", "2", "--seeds", "1", "--staleness-up-to", "1", "--json")
+    body = json.loads(run(fleet_file, *LIMITS, *extra).stdout)
+    trial = body["cross_validation"]
+    assert trial["staleness"] in [t["staleness"] for t in trial["trials"]]
+    assert all(0.5 < t["mean"] < 1 for t in trial["trials"])
