@@ -169,7 +169,7 @@ def gain_of_asynchrony(results: Sequence[Row], notice: str = "") -> Figure:
     title = "Accuracy gain and τ*/⌊τ*⌋"
     ranks = [rankdata([p[i] for p in points]) for i in (0, 4)]
     if min(np.ptp(rank) for rank in ranks) > 0:
-        title += f": rank correlation {np.corrcoef(ranks)[0, 1]:.2f} over {len(points)} points"
+        title += f": rank correlation {np.asarray(np.corrcoef(ranks))[0, 1]:.2f} over {len(points)} points"
     legend(figure, entries, title, 0.9)
     footer(figure, "A point per T, E, c and seed; the ratio is the mean over cycles.", about(rows, notice))
     return figure

@@ -208,7 +208,9 @@ def _bars(axes: Axes, rows: Sequence[Row], goal: float) -> None:
         width = 0.85 / max(len(bars), 1)
         for i, (colour, cycles) in enumerate(bars):
             x = place + (i - (len(bars) - 1) / 2) * width
-            paint = {"fc": "white", "ec": GREY, "hatch": "////"} if colour == "HU" else {"fc": colour}
+            paint: dict[str, Any] = (
+                {"fc": "white", "ec": GREY, "hatch": "////"} if colour == "HU" else {"fc": colour}
+            )
             middle = median(cycles)
             if np.isfinite(middle):
                 axes.bar(x, middle, 0.9 * width, alpha=0.85, **paint)

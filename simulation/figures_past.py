@@ -251,7 +251,6 @@ def federated(results: Sequence[Row], notice: str = "") -> Figure:
     if len(groups) < 2:
         raise NoCells("needs FL cells with several alpha, c or hand-out rules")
     words = {alpha: f"Dir({alpha:g})" if alpha else "IID" for alpha, _, _ in groups}
-    words = {alpha: f"Dir({alpha:g})" if alpha else "IID" for alpha, _, _ in groups}
     named = {f"{words[alpha]}, c={c}, {rule}": group for (alpha, c, rule), group in groups.items()}
     tint = dict(zip(words.values(), COLOURS[1:], strict=False))
     return _comparison(named, lambda name: tint[name.split(",")[0]], notice, "FL; Dir(a): Dirichlet labels.")

@@ -56,7 +56,7 @@ def by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
     groups: dict[Key, list[Row]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
-    return dict(sorted(groups.items()))  # type: ignore[type-var]
+    return dict(sorted(groups.items()))
 
 
 def once_per_seed(rows: Iterable[Row]) -> list[Row]:

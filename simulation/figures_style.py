@@ -53,7 +53,8 @@ def style() -> Iterator[None]:
     """Give figures made and saved inside our style, whatever the user's matplotlib settings."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
+        for key, value in _STYLE.items():
+            mpl.rcParams[key] = value  # type: ignore[index]
         yield
 
 

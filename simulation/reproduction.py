@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="directory for REPRODUCTION.md and figures/")
     options = parser.parse_args(arguments)
     rows = [row for path in options.results for row in read_results(path)]
-    figures = draw(rows, options.out / "figures")
+    figures = draw(rows, options.out / "figures", notice=" ".join(_heads(options.results)))
     text = document(rows, options.results, figures, options.out)
     atomically(options.out / "REPRODUCTION.md", lambda f: f.write(text))
     print(f"{options.out / 'REPRODUCTION.md'}: {len(rows)} cells, {len(figures)} figures")
@@ -66,11 +66,18 @@ statement *holds* if it is true for every seed that was run, *holds in part* if 
 _FILLED = "## Which cells are filled\n"
 
 
+def _about(source: Path) -> tuple[Path, dict[str, Any]]:
+    path = source / "results.jsonl" if source.is_dir() else source
+    return path, json.loads(path.read_text(encoding="utf-8").splitlines()[0])["about"]
+
+
+def _heads(sources: Sequence[Path]) -> list[str]:
+    return sorted({about["notice"] for _, about in map(_about, sources)} - {""})
+
+
 def _notices(sources: Sequence[Path]) -> str:
     lines = []
-    for source in sources:
-        path = source / "results.jsonl" if source.is_dir() else source
-        about = json.loads(path.read_text(encoding="utf-8").splitlines()[0])["about"]
+    for path, about in map(_about, sources):
         packages = ", ".join(f"{k} {v}" for k, v in about["versions"].items())
         data = about["notice"].split(".")[0] if about["notice"] else "the full dataset"
         lines.append(f"- `{path.parent.name}/{path.name}`: {about['cells']} cells; data: {data}; {packages}.")
@@ -120,7 +127,7 @@ def coverage(rows: Sequence[Row]) -> str:
 def headline_table(grid: Grid) -> str:
     """Return updates to 94 / 95 / 95.5 % and accuracies after 6 and 12 cycles, with their spread."""
     lines = [
-        "| T | E | scheme | seeds | to 94 % | to 95 % | to 95.5 % | after 6 | after 12 | tau\\* / its floor |",
+        "| T | E | scheme | seeds | to 94 % | to 95 % | to 95.5 % | after 6 | after 12 | tau\\*/floor |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     cells = sorted({key[:4] for key in grid.rows}, key=lambda k: (k[2], k[3], k[0], k[1]))

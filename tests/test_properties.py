@@ -22,7 +22,12 @@ def problems(draw):
         return draw(st.lists(of, min_size=k, max_size=k))
 
     coefficients = Coefficients(
-        several(positive), several(costs), several(st.floats(0, 3)), several(costs), several(costs), several(costs)
+        several(positive),
+        several(costs),
+        several(st.floats(0, 3)),
+        several(costs),
+        several(costs),
+        several(costs),
     )
     least = draw(st.integers(1, 50))
     return AllocationProblem(
@@ -78,9 +83,7 @@ def test_solvers_agree_on_feasibility_and_none_beats_exact(problem):
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.data(), st.sampled_from(list(Handout))
-)
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.data(), st.sampled_from(list(Handout)))
 def test_hand_out_uses_every_sample_within_the_capacities(capacity, data, rule):
     caps = np.array(capacity)
     least = data.draw(st.integers(1, int(caps.min())))

@@ -37,7 +37,13 @@ def random_problem(rng: np.random.Generator, learners: int, kind: str, staleness
     time_s = float(rng.uniform(2, 12)) if kind != "nice" else 10.0
     least = int(rng.integers(1, 20))
     probe = AllocationProblem(
-        coefficients, time_s, energy, total_samples=10**7, max_samples=most, min_samples=least, staleness=staleness
+        coefficients,
+        time_s,
+        energy,
+        total_samples=10**7,
+        max_samples=most,
+        min_samples=least,
+        staleness=staleness,
     )
     from bench.rivals import capacity
 
@@ -47,7 +53,9 @@ def random_problem(rng: np.random.Generator, learners: int, kind: str, staleness
     return probe.replace(total_samples=total)
 
 
-def paper_problem(seed: int, time_s: float, energy_j: float, staleness: int, learners: int = 20, *, pl: bool = True):
+def paper_problem(
+    seed: int, time_s: float, energy_j: float, staleness: int, learners: int = 20, *, pl: bool = True
+):
     fleet = paper_fleet(np.random.default_rng(seed), learners, energy_j=energy_j)
     return AllocationProblem.from_devices(
         fleet,

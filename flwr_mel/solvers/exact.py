@@ -294,14 +294,20 @@ class _Search:
         rough = total(relaxed.rows) + below
         if relaxed.price.p == 0:
             return (relaxed.rows if rough >= goal else None), rough
-        for target in range(bound, max(goal, rough) - 1, -1):
+        # Mostly the bound itself is met. Where it is not, ask for less in growing steps: a complete search
+        # returns the best sum from its target up, so no sum is passed over.
+        floor, target, step = max(goal, rough), bound, 1
+        while target >= floor:
             found = improve(caps, allowed, relaxed.price, self.demand, target - below, self.core)
             if found.rows is not None:
-                return found.rows, target if found.complete else bound
+                return found.rows, total(found.rows) + below if found.complete else bound
             if found.complete:
                 bound = target - 1
             elif target == rough + 1:
                 break
+            if target == floor:
+                break
+            target, step = max(target - step, floor), 2 * step
         return (relaxed.rows if rough >= goal else None), bound
 
 

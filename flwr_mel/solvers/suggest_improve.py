@@ -126,7 +126,7 @@ def own_epochs(capacities: Capacities, samples: FloatArray) -> FloatArray:
         Batches; the last axis runs over the learners.
     """
     c = capacities.coefficients
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         by_time = ((capacities.cycle_time_s - c.c0) / samples - c.c1) / c.c2
         by_energy = ((capacities.energy_limit_j - c.g0) / samples - c.g1) / c.g2
     # fmin: 0 / 0 is "no energy needed, none left", which is no limit.

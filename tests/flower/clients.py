@@ -80,7 +80,7 @@ def work(k, config, weights):
         return real_work(name, k, assigned, weights)
     if name == "all-fail":
         raise RuntimeError("everybody fails")
-    if name == "hang" and k == 5 and assigned.cycle == 1:
+    if name == "hang" and k == 3 and assigned.cycle == 1:
         time.sleep(14)
     if name == "dies" and k == 0:
         os._exit(1)
