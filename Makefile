@@ -25,7 +25,7 @@ lint: install  ## Style (ruff, numpydoc rules) and types (mypy strict)
 	$(VENV)/bin/mypy
 
 test: lint  ## Lint, types and all tests: what CI runs
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist loadgroup
 
 simulate: install  ## Run the main job on MNIST and leave a report; options in ARGS="--cycles 3 ..."
 	$(VENV)/bin/flwr-mel simulate $(ARGS)
@@ -35,8 +35,12 @@ reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past) and d
 	$(VENV)/bin/flwr-mel sweep $(PROFILE) --out runs/sweep-$(PROFILE) $(ARGS)
 	$(PY) -m simulation.reproduction runs/sweep-$(PROFILE) --out runs/sweep-$(PROFILE)
 
-bench: install  ## Measure the solvers; writes docs/BENCHMARKS.md and its figure
+bench: install  ## Measure solvers, strategy, training and simulation; writes docs/BENCHMARKS.md
 	$(PY) -m bench.solvers
+	$(PY) -m bench.paper_grid
+	$(PY) -m bench.strategy
+	$(PY) -m bench.training
+	$(PY) -m bench.simulation
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
