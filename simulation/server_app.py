@@ -200,8 +200,4 @@ def _conclude(run: RunDir, keeper: Keeper) -> None:
         "scheme": keeper.config.scheme,
     }
     run.finish(summary)
-    try:
-        log(INFO, "report: %s", write_report([run.path], run.path / "report.html"))
-    except FileNotFoundError as error:
-        # Flower's bundle of `flwr run .` leaves out style sheets and scripts; the training counts all the same.
-        log(WARNING, "no report (%s); make it with: flwr-mel report %s", error, run.path)
+    log(INFO, "report: %s", write_report([run.path], run.path / "report.html"))

@@ -8,7 +8,6 @@ import os
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.resources import files
 from pathlib import Path
 
 from flwr_mel import __version__
@@ -19,6 +18,7 @@ from flwr_mel.report.markup import Html, data_block, el
 from flwr_mel.report.overlay import labels, overlay
 from flwr_mel.report.run import Run, load_run
 from flwr_mel.report.single import single
+from flwr_mel.report.style import CSS, JS
 
 
 def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
@@ -66,10 +66,8 @@ def render(runs: Sequence[Run]) -> str:
     sections = single(runs[0]) if one else overlay(runs)
     name = title(runs[0]) if one else f"{len(runs):,} runs compared"
     data = [run_data(run, label) for run, label in zip(runs, labels(runs), strict=True)]
-    # Inside script and style nothing may be escaped; both are our own files.
-    script, style = (
-        Html(files(__package__).joinpath(file).read_text("utf-8")) for file in ("page.js", "page.css")
-    )
+    # Inside script and style nothing may be escaped; both are our own text.
+    script, style = Html(JS), Html(CSS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; "
