@@ -162,7 +162,7 @@ def plan(
         stop("--cycle-time must be given, in seconds, got nothing. Only --fastest does without")
     fleet = load(file)
     with bad_input(_OPTIONS):
-        workload = _workload(fleet, layers, mode)
+        workload = job_of(fleet, layers, mode)
         problem = fleet.problem(
             cycle_time_s=1.0 if cycle_time is None else cycle_time,
             total_samples=samples,
@@ -172,7 +172,7 @@ def plan(
             energy_limit_j=energy,
             workload=workload,
         )
-    remarks = _remarks(fleet, mode, layers)
+    remarks = remarks_of(fleet, mode, layers)
     question = Question(
         file, fleet.names, problem, "pl" if workload.ship_data else "fl", json, csv, everything, remarks
     )
@@ -199,7 +199,8 @@ def _refuse(question: str, options: dict[str, object]) -> None:
             stop(f"{name} must be left out with {question}, which fixes everybody's epochs, got {value}")
 
 
-def _workload(fleet: Fleet, layers: str | None, mode: Mode | None) -> Workload:
+def job_of(fleet: Fleet, layers: str | None, mode: Mode | None) -> Workload:
+    """Return the training job: the file's, changed by what the options say."""
     job = fleet.job()
     if layers is not None:
         if not re.fullmatch(r"\s*\d{1,12}(\s*[,-]\s*\d{1,12})*\s*", layers):
@@ -214,7 +215,8 @@ def _workload(fleet: Fleet, layers: str | None, mode: Mode | None) -> Workload:
     return job if mode is None else replace(job, ship_data=mode is Mode.PL)
 
 
-def _remarks(fleet: Fleet, mode: Mode | None, layers: str | None) -> list[str]:
+def remarks_of(fleet: Fleet, mode: Mode | None, layers: str | None) -> list[str]:
+    """Return what people should know about options that change nothing for measured learners."""
     changed = [name for name, value in (("--mode", mode), ("--layers", layers)) if value is not None]
     if not fleet.measured or not changed:
         return []

@@ -13,8 +13,8 @@ from rich.text import Text
 from flwr_mel.allocation import AllocationProblem, Infeasible
 from flwr_mel.cli import tables
 from flwr_mel.cli.fleet import load
-from flwr_mel.cli.plan import Mode, _remarks, _workload
-from flwr_mel.cli.replies import Question, _infeasible, _json
+from flwr_mel.cli.plan import Mode, job_of, remarks_of
+from flwr_mel.cli.replies import Question, print_json, refuse
 from flwr_mel.cli.shared import BUG, bad_input, console, note, stop
 from flwr_mel.cli.trials import Setup, Verdict, cross_validate, expressible
 from flwr_mel.recommend import Candidate, Recommendation, worth_trying
@@ -90,7 +90,7 @@ def recommend(
     """
     fleet = load(file)
     with bad_input(_OPTIONS):
-        workload = _workload(fleet, layers, mode)
+        workload = job_of(fleet, layers, mode)
         problem = fleet.problem(
             cycle_time_s=cycle_time,
             total_samples=samples,
@@ -104,16 +104,16 @@ def recommend(
         try:
             answer = _recommend(problem, staleness_up_to=staleness_up_to, federated=not workload.ship_data)
         except Infeasible as infeasible:
-            _infeasible(question, infeasible.diagnosis)
+            refuse(question, infeasible.diagnosis)
         verdict = None
         if trials:
             verdict = _trials(question, problem, answer, Setup(cycles, seeds, dataset, data_dir, where))
     if json:
         body: dict[str, Any] = {**answer.as_dict(), "cross_validation": verdict and verdict.as_dict()}
-        _json(question, body)
+        print_json(question, body)
     else:
         _show(console(), question, answer, verdict, everything=everything)
-    for remark in _remarks(fleet, mode, layers):
+    for remark in remarks_of(fleet, mode, layers):
         note(remark)
 
 

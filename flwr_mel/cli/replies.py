@@ -67,7 +67,7 @@ def reply_plan(question: Question, solver: Solver, name: str, *, look_for_stragg
     problem = question.problem
     solution = allocate(problem, solver, throw=False)
     if solution.diagnosis is not None:
-        _infeasible(question, solution.diagnosis)
+        refuse(question, solution.diagnosis)
     rows = answers.rows(question.names, problem, solution)
     rounded = answers.flooring(problem)
     fixed = isinstance(solver, EqualBatches) or not look_for_stragglers
@@ -80,7 +80,7 @@ def reply_plan(question: Question, solver: Solver, name: str, *, look_for_stragg
             "stragglers": vars_of(found),
             "learners": [answers.row_json(row) for row in rows],
         }
-        _json(question, body)
+        print_json(question, body)
     elif question.csv:
         _csv(answers.row_json(row) for row in rows)
     else:
@@ -114,7 +114,7 @@ def reply_compare(question: Question, solver: Solver, name: str | None) -> None:
         solutions[which] = chosen.allocate(problem, throw=False)
     best = solutions[SchemeName.HA_ASYN]
     if not any(s.status.ok for s in solutions.values()):
-        _infeasible(question, best.diagnosis or Diagnosis(problem.total_samples, 0, None))
+        refuse(question, best.diagnosis or Diagnosis(problem.total_samples, 0, None))
     rounded = answers.flooring(problem)
     bound = _bound(problem, best, solver)
     if question.machine:
@@ -126,7 +126,7 @@ def reply_compare(question: Question, solver: Solver, name: str | None) -> None:
                 wrong = s.diagnosis
                 row["diagnosis"] = wrong and answers.diagnosis_json(wrong, question.names)
             body = {"solver": name or "exact", "bound": bound, "relaxed_synchronous": vars_of(rounded)}
-            _json(question, {**body, "schemes": rows})
+            print_json(question, {**body, "schemes": rows})
     else:
         out = console()
         tables.title(out, f"Schemes on {question.file}", question.headline())
@@ -175,7 +175,7 @@ def reply_inverse(question: Question, which: str, epochs: int) -> None:
     try:
         plan = (fastest if which == "fastest" else greenest)(question.problem, epochs)
     except Infeasible as infeasible:
-        _infeasible(question, infeasible.diagnosis)
+        refuse(question, infeasible.diagnosis)
     problem = question.problem
     if which == "fastest":
         problem = problem.replace(cycle_time_s=plan.cycle_time_s)
@@ -189,7 +189,7 @@ def reply_inverse(question: Question, which: str, epochs: int) -> None:
             "total_energy_j": plan.total_energy_j,
             "learners": [answers.row_json(row) for row in rows],
         }
-        _json(question, body)
+        print_json(question, body)
     elif question.csv:
         _csv(answers.row_json(row) for row in rows)
     else:
@@ -210,10 +210,11 @@ def vars_of(value: Any) -> dict[str, Any] | None:
     return None if value is None else {name: getattr(value, name) for name in value.__slots__}
 
 
-def _infeasible(question: Question, diagnosis: Diagnosis) -> NoReturn:
+def refuse(question: Question, diagnosis: Diagnosis) -> NoReturn:
+    """Say that there is no plan and what would mend it, and end with the code for it."""
     report = answers.infeasible_json(question.problem, diagnosis, question.names)
     if question.json:
-        _json(question, report)
+        print_json(question, report)
     first, *others = answers.diagnosis_lines(diagnosis, question.names)
     typer.echo(f"{typer.style('infeasible:', fg='red', bold=True)} {first}", err=True)
     for line in others:
@@ -226,7 +227,8 @@ def _infeasible(question: Question, diagnosis: Diagnosis) -> NoReturn:
     raise typer.Exit(INFEASIBLE)
 
 
-def _json(question: Question, body: Mapping[str, Any]) -> None:
+def print_json(question: Question, body: Mapping[str, Any]) -> None:
+    """Write an answer with its question as JSON, and nothing else."""
     head = {
         "flwr_mel": __version__,
         "fleet": question.file,

@@ -74,7 +74,7 @@ def _run(path: Path, cells: Sequence[Any], out: Path, data_dir: str, cpus: float
         engine = Engine(learners.pop(), cpus, ray_address, data.embedded)
         try:
             with running(config, engine, out / "flower.log", "simulation.sweep_app:app") as simulation:
-                _follow(console(), results, cells, simulation.alive)
+                follow(console(), results, cells, simulation.alive)
                 trouble = simulation.verdict()
         except LaunchError as error:
             stop(str(error), BUG)
@@ -84,7 +84,8 @@ def _run(path: Path, cells: Sequence[Any], out: Path, data_dir: str, cpus: float
     typer.echo(f"{len(results.done(cells))} of {len(cells)} cells in {written}")
 
 
-def _follow(out: Console, results: Any, cells: Sequence[Any], alive: Any) -> None:
+def follow(out: Console, results: Any, cells: Sequence[Any], alive: Any) -> None:
+    """Show how many cells are finished until the run ends."""
     start, before = time.monotonic(), len(results.done(cells))
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TextColumn("{task.fields[left]}"), console=out) as progress:

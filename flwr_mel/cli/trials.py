@@ -15,7 +15,7 @@ from rich.console import Console
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.allocation.problem import NO_LIMIT
 from flwr_mel.cli.shared import BUG, note, stop
-from flwr_mel.cli.sweep import _follow
+from flwr_mel.cli.sweep import follow
 from flwr_mel.learners import Fleet, Measured, write_fleet
 from flwr_mel.recommend import Candidate
 
@@ -191,7 +191,7 @@ def _simulate(cells: Sequence[Any], path: Path, out: Path, folder: str) -> tuple
     trouble = ""
     try:
         with running(config, engine, out / "flower.log", "simulation.sweep_app:app") as simulation:
-            _follow(Console(stderr=True, highlight=False), results, cells, simulation.alive)
+            follow(Console(stderr=True, highlight=False), results, cells, simulation.alive)
             trouble = simulation.verdict()
     except LaunchError as error:
         stop(str(error), BUG)
