@@ -27,7 +27,7 @@ from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.learners.channel import Channel
 from flwr_mel.learners.paper import PAPER_CLASSES, PAPER_LAYERS, PAPER_TX_POWER_W, draw_energy, place
 from flwr_mel.solvers import Exact, SuggestImprove
-from flwr_mel.solvers.exact import synchronous
+from flwr_mel.solvers.windows import synchronous
 
 RESULTS = Path(__file__).parent / "results" / "solvers.json"
 FIGURE = PAGE.parent / "figures" / "exact_growth"

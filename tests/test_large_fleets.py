@@ -6,7 +6,7 @@ import pytest
 from bench.solvers import fleet_problem
 from flwr_mel import Status, allocate
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.solvers import Exact, exact, knapsack
+from flwr_mel.solvers import Exact, knapsack, windows
 
 
 @pytest.mark.parametrize("steps", [10, 40_000, 120_000])
@@ -29,7 +29,7 @@ def test_the_shortcuts_change_nothing(monkeypatch, time_s, energy_j, staleness):
     problem = fleet_problem(3000, time_s, energy_j, staleness)
     plain = allocate(problem, Exact())
     assert plain.status is Status.OPTIMAL
-    for module, name in ((knapsack, "_BLOCK"), (knapsack, "_MANY"), (exact, "_LARGE")):
+    for module, name in ((knapsack, "_BLOCK"), (knapsack, "_MANY"), (windows, "_LARGE")):
         monkeypatch.setattr(module, name, 500)
     short = allocate(problem, Exact())
     assert short.bound == plain.bound
@@ -42,7 +42,7 @@ def test_a_large_fleet_is_within_one_epoch_of_its_bound():
     solution = allocate(problem, Exact())
     assert (solution.bound - solution.mean_epochs) * len(problem) <= 1 + 1e-6
     caps = Capacities.of(problem)
-    sync = exact.synchronous(caps, problem.total_samples)
+    sync = windows.synchronous(caps, problem.total_samples)
     assert caps.at(sync).sum() >= problem.total_samples > caps.at(sync + 1).sum()
 
 

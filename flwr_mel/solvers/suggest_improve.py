@@ -14,19 +14,18 @@ from enum import StrEnum
 
 import numpy as np
 
-from flwr_mel._validate import FloatArray, IntArray, complain
+from flwr_mel._validate import FloatArray, IntArray
 from flwr_mel.allocation.allocate import Proposal
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import diagnose, screen
 from flwr_mel.allocation.solution import Infeasible, Status
-from flwr_mel.solvers.exact import option, synchronous
+from flwr_mel.solvers.exact import option
 from flwr_mel.solvers.knapsack import WORST, relax, total, upper_bounds
 from flwr_mel.solvers.sdp import Suggestion, suggest_sdp
+from flwr_mel.solvers.windows import synchronous, useful_table
 
-#: Entries (learners times epochs) a table of capacities may have: 1.6 GB.
-_LARGEST_TABLE = 200_000_000
 #: Most sweeps over all learners; the share of epochs a sweep must add; the least gain of one exchange.
 _SWEEPS, _WORTHWHILE, _TOLERANCE = 50, 1e-5, 1e-9
 #: An integer step changes a learner's epochs by at most this.
@@ -296,7 +295,7 @@ def settle(capacities: Capacities, staleness: int, demand: int, epochs: IntArray
 def _in_window(capacities: Capacities, staleness: int, demand: int, epochs: IntArray, base: int) -> IntArray:
     """Bring everybody into [base, base + c], lower whom the demand requires, then raise and exchange."""
     top = np.minimum(capacities.most_epochs - base, staleness)
-    table = _table(capacities, base, base + int(top.max()))
+    table = useful_table(capacities, base, base + int(top.max()), demand)
     rows, who = np.clip(epochs - base, 0, top), np.arange(len(epochs))
     steps = np.array([*range(-_STRIDE, 0), *range(1, _STRIDE + 1)])[:, None]
     gain = np.arange(1, _STRIDE + 1)[:, None] - np.arange(_STRIDE, -1, -1)
@@ -329,7 +328,7 @@ def certificate(capacities: Capacities, staleness: int, demand: int) -> int:
     """Bound sum_k tau_k over all integer allocations, by the linear relaxation of every window.
 
     Every allocation lies in a window [t, t + c] with sync - c <= t <= sync (see
-    `flwr_mel.solvers.exact`). A price bounds all windows at once; the most promising window is
+    `flwr_mel.solvers.windows`). A price bounds all windows at once; the most promising window is
     relaxed again until its own price stands behind its bound.
 
     Parameters
@@ -343,7 +342,7 @@ def certificate(capacities: Capacities, staleness: int, demand: int) -> int:
     """
     most, sync = capacities.most_epochs, synchronous(capacities, demand)
     first, last = max(1, sync - staleness), min(sync + staleness, int(most.max()))
-    table = _table(capacities, first, last)
+    table = useful_table(capacities, first, last, demand)
     allowed = np.arange(first, last + 1)[:, None] <= most
     bounds = [(last - first) * len(capacities)] * (sync - first + 1)
     done: set[int] = set()
@@ -355,10 +354,3 @@ def certificate(capacities: Capacities, staleness: int, demand: int) -> int:
         fresh = upper_bounds(table, allowed, staleness + 1, price, demand)
         bounds = [min(old, new) for old, new in zip(bounds, fresh, strict=False)]
     return first * len(capacities) + max(bounds)
-
-
-def _table(capacities: Capacities, first: int, last: int) -> IntArray:
-    if (last - first + 1) * len(capacities) > _LARGEST_TABLE:
-        rule = "small enough for a table of learners times epochs"
-        raise complain("staleness", rule, last - first, "Lower it, or set max_epochs.")
-    return capacities.table(first, last)
