@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,11 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from simulation.flower_app import write_app, write_connection
-from simulation.processes import end, undisturbed
+from simulation.processes import end, orderly, undisturbed
 
 _STARTED = re.compile(r"Successfully started run (\d+)")
 _PATIENCE_S = 180.0
+_SLOW_START = "The current node timed out during startup"
 
 
 class LaunchError(RuntimeError):
@@ -160,6 +161,33 @@ def running(
                 if process is not None:
                     end(process)
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def complete(
+    config: Mapping[str, Any],
+    engine: Engine,
+    log_path: Path,
+    watch: Callable[[Callable[[], bool]], None],
+    serverapp: str = "simulation.server_app:app",
+) -> str:
+    """Run until the end and return the verdict; try a second time if Ray was too slow to start.
+
+    Ray gives its own processes 30 seconds, which a busy machine may not grant. Nothing has been trained then.
+
+    Parameters
+    ----------
+    config, engine, log_path, serverapp
+        As for `running`.
+    watch : callable
+        Shows the run while the function it gets returns True.
+    """
+    for _ in range(2):
+        with orderly(), running(config, engine, log_path, serverapp) as simulation:
+            watch(simulation.alive)
+            trouble = simulation.verdict()
+        if not trouble or _SLOW_START not in log_path.read_text(encoding="utf-8", errors="replace"):
+            break
+    return trouble
 
 
 def free_port() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.common import Parameters, Scalar, log, ndarrays_to_parameters, parameters_to_ndarrays
@@ -23,6 +23,7 @@ from simulation.network import Weights, evaluate, initial_weights
 from simulation.rehearsal import rehearse, settings_of
 from simulation.run_dir import RunDir
 from simulation.task import batch_size, dataset_of
+from simulation.window import Windowed, introduce
 
 INFO, WARNING = 20, 30
 # The first answers wait for Ray to start, on a busy machine for minutes; without them the first cycle, and
@@ -143,10 +144,16 @@ def _by_message(config: RunConfig, learners: int, grid: Grid, keeper: Keeper, st
         loss, accuracy = keeper.evaluate(arrays.to_numpy_ndarrays())
         return MetricRecord({"loss": loss, "accuracy": accuracy})
 
-    left = config.cycles - strategy.orchestrator.state.cycles_done
+    done = strategy.orchestrator.state.cycles_done
+    grid = cast(Grid, Windowed(grid))
+    introduce(strategy, done + 1, grid)
     asked = ConfigRecord(_asked(config))
     strategy.start(
-        grid, ArrayRecord(keeper.weights), num_rounds=left, train_config=asked, evaluate_fn=evaluate_fn
+        grid,
+        ArrayRecord(keeper.weights),
+        num_rounds=config.cycles - done,
+        train_config=asked,
+        evaluate_fn=evaluate_fn,
     )
 
 

@@ -10,6 +10,7 @@ import time
 import tomllib
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from simulation.processes import end, tree
 from simulation.rehearsal import rehearse
 from simulation.run_dir import BATTERY_J, RunDir, atomically, describe_run, ledger_rows
 from simulation.server_app import count_nodes
+from simulation.window import Windowed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*removed in Click:DeprecationWarning")
 ROOT = Path(__file__).parents[1]
@@ -293,6 +295,36 @@ def test_nodes_are_counted_when_all_are_there():
     assert count_nodes(FakeGrid(0, 3, 20), 20) == 20
     with pytest.raises(ValueError, match="num-supernodes=20"):
         count_nodes(FakeGrid(2), 20, patience_s=0.6)
+
+
+class SlowGrid:
+    """Answers messages one at a time and remembers how many it held."""
+
+    def __init__(self, lost=()):
+        self.held, self.most, self.lost = [], 0, lost
+
+    def push_messages(self, messages):
+        ids = [str(m) for m in messages]
+        self.held += ids
+        self.most = max(self.most, len(self.held))
+        return ids
+
+    def pull_messages(self, ids):
+        answered = [i for i in self.held if i not in self.lost][:1]
+        self.held = [i for i in self.held if i not in answered]
+        assert set(answered) <= set(ids)
+        return [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=i)) for i in answered]
+
+
+def test_messages_go_out_a_few_at_a_time(monkeypatch):
+    monkeypatch.setattr("simulation.window._cpus", lambda: 2)
+    inner = SlowGrid()
+    replies = Windowed(inner).send_and_receive(range(200))
+    assert sorted(int(r.metadata.reply_to_message_id) for r in replies) == list(range(200))
+    assert inner.most == 32
+    assert len(Windowed(SlowGrid(lost=("3",))).send_and_receive(range(5), timeout=0.3)) == 4
+    assert Windowed(SlowGrid()).send_and_receive([]) == []
+    assert Windowed(inner).held == []  # everything else is the grid's own
 
 
 # --- ledger -----------------------------------------------------------------------------------------

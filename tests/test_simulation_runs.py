@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,6 +37,14 @@ pytestmark = pytest.mark.timeout(3 * PATIENCE_S)
 @pytest.fixture(scope="module")
 def space(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory with a short name: Ray's sockets may have 107 characters."""
+    path = Path(os.path.realpath(tempfile.mkdtemp(prefix="mel")))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -230,8 +240,8 @@ def superlink(space: Path):
         end(process)
 
 
-def test_flwr_run_as_a_flower_user(tmp_path_factory, straight):
-    space = Path(os.path.realpath(tmp_path_factory.mktemp("u")))
+def test_flwr_run_as_a_flower_user(short, straight):
+    space = short
     app, run = space / "app", space / "run"
     tracked = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -293,8 +303,8 @@ cluster.shutdown()
 """
 
 
-def test_a_cluster_of_two_nodes(tmp_path_factory, env, space, simulate, straight):
-    home = tmp_path_factory.mktemp("r")
+def test_a_cluster_of_two_nodes(short, env, space, simulate, straight):
+    home = short
     with (home / "errors").open("w") as errors:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", CLUSTER],

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from flwr_mel.orchestrator import Orchestrator, Settings
+from simulation import launch
 from simulation.cells import Average, Cell, read_sweep
 from simulation.claims import Finding, Grid, Verdict, updates_to
 from simulation.config import RunConfig
@@ -264,3 +266,24 @@ def test_a_cell_equals_the_simulation_of_the_same_configuration(finished, tmp_pa
     lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
     simulated = [json.loads(line)["metrics"]["accuracy"] for line in lines]
     assert simulated == read_results(finished)[2]["accuracy"]
+
+
+@pytest.mark.parametrize(("log", "tries"), [("The current node timed out during startup", 2), ("no disk", 1)])
+def test_only_a_slow_start_of_ray_is_tried_again(monkeypatch, tmp_path, log, tries):
+    seen = []
+
+    class Failing:
+        alive = staticmethod(lambda: False)
+
+        def verdict(self):
+            return "it crashed"
+
+    @contextmanager
+    def running(config, engine, log_path, serverapp):
+        log_path.write_text(log)
+        yield Failing()
+
+    monkeypatch.setattr(launch, "running", running)  # a machine too busy for Ray cannot be had at will
+    verdict = launch.complete({}, launch.Engine(2), tmp_path / "log", lambda alive: seen.append(alive()))
+    assert verdict == "it crashed"
+    assert seen == [False] * tries

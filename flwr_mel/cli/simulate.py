@@ -122,9 +122,8 @@ def _complete(config: Any) -> Any:
 
 
 def _run(config: Any, cpus_per_learner: float, ray_address: str) -> None:
-    from simulation.launch import Engine, LaunchError, running  # noqa: PLC0415
+    from simulation.launch import Engine, LaunchError, complete  # noqa: PLC0415
     from simulation.live import follow, summary  # noqa: PLC0415
-    from simulation.processes import orderly  # noqa: PLC0415
     from simulation.run_dir import RunDir  # noqa: PLC0415
     from simulation.task import dataset_of  # noqa: PLC0415
 
@@ -132,9 +131,12 @@ def _run(config: Any, cpus_per_learner: float, ray_address: str) -> None:
     done = _prepare(config, run)
     engine = Engine(config.learners, cpus_per_learner, ray_address, dataset_of(config).embedded)
     try:
-        with orderly(), running(config.as_dict(), engine, run.path / "flower.log") as simulation:
-            follow(out, run, config.cycles, simulation.alive, done)
-            trouble = simulation.verdict()
+        trouble = complete(
+            config.as_dict(),
+            engine,
+            run.path / "flower.log",
+            lambda alive: follow(out, run, config.cycles, alive, done),
+        )
     except LaunchError as error:
         stop(str(error), BUG)
     except KeyboardInterrupt:

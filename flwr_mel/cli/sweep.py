@@ -56,7 +56,7 @@ def _profile(name: str) -> Path:
 
 
 def _run(path: Path, cells: Sequence[Any], out: Path, data_dir: str, cpus: float, ray_address: str) -> None:
-    from simulation.launch import Engine, LaunchError, running  # noqa: PLC0415
+    from simulation.launch import Engine, LaunchError, complete  # noqa: PLC0415
     from simulation.results import Results  # noqa: PLC0415
     from simulation.task import dataset_of  # noqa: PLC0415
 
@@ -73,9 +73,13 @@ def _run(path: Path, cells: Sequence[Any], out: Path, data_dir: str, cpus: float
         config = {"sweep": str(path), "data-dir": data_dir, "out": str(out)}
         engine = Engine(learners.pop(), cpus, ray_address, data.embedded)
         try:
-            with running(config, engine, out / "flower.log", "simulation.sweep_app:app") as simulation:
-                follow(console(), results, cells, simulation.alive)
-                trouble = simulation.verdict()
+            trouble = complete(
+                config,
+                engine,
+                out / "flower.log",
+                lambda alive: follow(console(), results, cells, alive),
+                "simulation.sweep_app:app",
+            )
         except LaunchError as error:
             stop(str(error), BUG)
     written = results.collect(cells, data.notice)

@@ -178,7 +178,7 @@ def scaled(names: Sequence[str], problem: AllocationProblem, cost: float) -> Fle
 
 def _simulate(cells: Sequence[Any], path: Path, out: Path, folder: str) -> tuple[list[dict[str, Any]], str]:
     """Run a sweep with its progress on stderr; stdout may belong to a program."""
-    from simulation.launch import Engine, LaunchError, running  # noqa: PLC0415
+    from simulation.launch import Engine, LaunchError, complete  # noqa: PLC0415
     from simulation.results import Results, read_results  # noqa: PLC0415
     from simulation.task import dataset_of  # noqa: PLC0415
 
@@ -188,11 +188,15 @@ def _simulate(cells: Sequence[Any], path: Path, out: Path, folder: str) -> tuple
     out.mkdir(parents=True)
     config = {"sweep": str(path), "data-dir": folder, "out": str(out)}
     engine = Engine(cells[0].config.learners, offline=data.embedded)
-    trouble = ""
     try:
-        with running(config, engine, out / "flower.log", "simulation.sweep_app:app") as simulation:
-            follow(Console(stderr=True, highlight=False), results, cells, simulation.alive)
-            trouble = simulation.verdict()
+        screen = Console(stderr=True, highlight=False)
+        trouble = complete(
+            config,
+            engine,
+            out / "flower.log",
+            lambda alive: follow(screen, results, cells, alive),
+            "simulation.sweep_app:app",
+        )
     except LaunchError as error:
         stop(str(error), BUG)
     if trouble:
