@@ -25,7 +25,8 @@ lint: install  ## Style (ruff, numpydoc rules) and types (mypy strict)
 	$(VENV)/bin/mypy
 
 test: lint  ## Lint, types and all tests: what CI runs
-	$(PY) -m pytest -n 2 --dist loadgroup
+	$(PY) -m pytest -m 'not engine' -n 2 --dist loadfile
+	$(PY) -m pytest -m engine
 
 simulate: install  ## Run the main job on MNIST and leave a report; options in ARGS="--cycles 3 ..."
 	$(VENV)/bin/flwr-mel simulate $(ARGS)

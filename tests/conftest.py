@@ -1,4 +1,4 @@
-"""Which tests share a worker: a file's own, and all that start Flower's engine, one after the other."""
+"""Marks the tests that start Flower's engine: they run alone, the others share the cores."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ ENGINE = ("test_simulation_runs", "test_sweep")
 
 
 def pytest_itemcollected(item):
-    folder, name = Path(item.path).parent.name, Path(item.path).stem
-    item.add_marker(pytest.mark.xdist_group("engine" if folder == "flower" or name in ENGINE else name))
+    if Path(item.path).parent.name == "flower" or Path(item.path).stem in ENGINE:
+        item.add_marker(pytest.mark.engine)
