@@ -1,50 +1,28 @@
-"""Markdown tables, and sections of a page that several benchmarks share."""
+"""The page of the benchmarks: every benchmark writes its own section."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from simulation import pages
+from simulation.pages import markdown_table as table
+
+__all__ = ["PAGE", "table", "write_section"]
 
 PAGE = Path(__file__).parent.parent / "docs" / "BENCHMARKS.md"
 _HEAD = "# Benchmarks\n\nEvery section is generated; every number is measured.\n"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table.
-
-    Parameters
-    ----------
-    head : sequence of str
-        Column names.
-    rows : iterable of sequence of str
-        Cells.
-    """
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def write_section(path: Path, name: str, text: str) -> None:
-    """Put a section into a page, in place of its former version or at the end.
+    """Put a section into the page, which is begun if there is none.
 
     Parameters
     ----------
     path : Path
-        The page; it is begun if there is none.
+        The page.
     name : str
-        Of the section; the text stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``.
+        Of the section.
     text : str
         Markdown, with its own heading.
     """
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    page = path.read_text(encoding="utf-8") if path.exists() else _HEAD
-    section = f"{begin}\n{text.strip()}\n{end}"
-    before, found, rest = page.partition(begin)
-    if not found:
-        page = f"{page.rstrip()}\n\n{section}\n"
-    else:
-        _, closed, after = rest.partition(end)
-        if not closed:
-            raise ValueError(f"{path.name}: {begin} has no {end}")
-        page = f"{before}{section}{after}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    pages.write_section(path, name, text, _HEAD)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from simulation.figures_rows import plain
+
 Row = dict[str, Any]
 
 
@@ -72,8 +74,7 @@ class Grid:
         grid = cls()
         for row in results:
             c = row["config"]
-            plain = c["mode"] == "pl" and c["handout"] == "proportional" and c["average"] == "data"
-            if not plain or c["baseline"] or c["solver"] != "exact" or c["mobility"]:
+            if not plain([row]) or c["solver"] != "exact" or c["mobility"]:
                 continue
             staleness = 0 if c["scheme"].endswith("sync") else c["staleness"]
             key = (c["scheme"][:2], staleness, c["cycle-time"], c["energy"], c["seed"])

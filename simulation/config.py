@@ -15,8 +15,10 @@ from flwr_mel._validate import complain, count, number
 from flwr_mel.allocation.handout import Handout
 from flwr_mel.allocation.schemes import Scheme, scheme
 from flwr_mel.allocation.schemes import SchemeName as SchemeNames
+from flwr_mel.allocation.solution import Objective
 from flwr_mel.learners.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact, SuggestImprove
+from flwr_mel.solvers.exact import Exclude
 from simulation.data import DATASETS
 
 #: Samples of the paper's dataset; the smaller embedded subset is costed as if it had as many.
@@ -35,7 +37,7 @@ class RunConfig:
     Parameters
     ----------
     scheme, mode : str
-        "ha-asyn", "ha-sync", "hu-asyn", "hu-sync"; "pl" (the server ships samples) or "fl".
+        "ha-asyn", "ha-sync", "hu-asyn", "hu-sync", "ha-progress"; "pl" (the server ships samples) or "fl".
     cycles : int
         Global cycles.
     cycle_time : float
@@ -46,6 +48,9 @@ class RunConfig:
         c; the synchronous schemes take it as 0.
     solver, handout : str
         "exact" or "suggest-improve"; "proportional", "even" or "strongest-first".
+    exclude : str
+        "infeasible": only who cannot take part is left out; "optimal": also stragglers, where that raises the
+        sum of epochs (exact solver only).
     learners : int
         K. 0: as many as the federation has nodes.
     fleet : str
@@ -86,6 +91,7 @@ class RunConfig:
     staleness: int = 2
     solver: str = "exact"
     handout: str = "proportional"
+    exclude: str = "infeasible"
     learners: int = 0
     fleet: str = ""
     mobility: float = 0.0
@@ -109,6 +115,7 @@ class RunConfig:
             ("mode", ("pl", "fl")),
             ("solver", ("exact", "suggest-improve")),
             ("handout", tuple(Handout)),
+            ("exclude", tuple(Exclude)),
             ("dataset", tuple(DATASETS)),
             ("api", ("message", "classic")),
         ):
@@ -125,7 +132,19 @@ class RunConfig:
             raise complain("target_accuracy", "between 0 and 1", self.target_accuracy)
         if self.energy and self.energy_spread >= self.energy:
             raise complain("energy_spread", f"below energy = {self.energy:g}", self.energy_spread)
+        self._check_rules()
         self._check_paths()
+
+    def _check_rules(self) -> None:
+        """Refuse rules that the scheme would not follow."""
+        which = SchemeNames(self.scheme)
+        if self.exclude != Exclude.INFEASIBLE and (self.solver != "exact" or not which.aware):
+            raise complain("exclude", "infeasible without the exact solver and an HA scheme", self.exclude)
+        if which is SchemeNames.HA_PROGRESS:
+            if self.solver != "exact":
+                raise complain("solver", "exact for ha-progress", self.solver)
+            if self.handout != Handout.PROPORTIONAL:
+                raise complain("handout", "left out for ha-progress, which fixes the batches", self.handout)
 
     def _check_paths(self) -> None:
         if self.data_dir and not Path(self.data_dir).is_dir():
@@ -168,8 +187,9 @@ class RunConfig:
 
     def scheme_object(self) -> Scheme:
         """Solver and staleness of the scheme."""
-        handout = Handout(self.handout)
-        solver = Exact(handout=handout) if self.solver == "exact" else SuggestImprove(handout=handout)
-        which = SchemeNames(self.scheme)
+        which, handout = SchemeNames(self.scheme), Handout(self.handout)
+        goal = Objective.PROGRESS if which is SchemeNames.HA_PROGRESS else Objective.EPOCHS
+        exact = Exact(handout=handout, exclude=Exclude(self.exclude), objective=goal)
+        solver = exact if self.solver == "exact" else SuggestImprove(handout=handout)
         staleness = None if which.synchronous else self.staleness
         return scheme(self.scheme, staleness, solver if which.aware else None)

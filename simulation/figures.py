@@ -23,7 +23,7 @@ FIGURES: dict[str, Callable[[Sequence[Row], str], Figure]] = {
     "ha_against_hu": figures_checks.aware_against_unaware,
     "baselines": figures_past.baselines,
     "cost_to_accuracy": figures_past.cost_to_accuracy,
-    "handout": figures_past.handout,
+    "rules": figures_past.rules,
     "averaging": figures_past.averaging,
     "federated": figures_past.federated,
     "gain_of_asynchrony": figures_checks.gain_of_asynchrony,

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from flwr_mel.allocation.schemes import SchemeName
 from simulation.figures_rows import (
     NoCells,
     Row,
@@ -23,6 +24,7 @@ from simulation.figures_rows import (
     is_like,
     median,
     once_per_seed,
+    rule,
     running,
     setting,
     trained,
@@ -55,13 +57,21 @@ _COSTS = (("makespan_s", "virtual time (s)"), ("energy_j", "energy of all learne
 Values = Callable[[Row], float]
 
 
+def baseline_name(row: Row) -> str:
+    """Name a baseline and its epochs."""
+    config = row["config"]
+    return f"{_BASELINES.get(config['baseline'], config['baseline'])}, {config['epochs']} ep."
+
+
 def _method(row: Row) -> str:
     """Name a cell as a reader of a comparison knows it."""
     config = row["config"]
     if config["baseline"]:
-        return f"{_BASELINES.get(config['baseline'], config['baseline'])}, {config['epochs']} ep."
-    rule = "" if config["handout"] == "proportional" else f", {config['handout']}"
-    return f"{family(row)}-{'Asyn' if cap(row) else 'Sync'} c={cap(row)}{rule}"
+        return baseline_name(row)
+    if config["scheme"] == SchemeName.HA_PROGRESS:
+        return f"HA-Progress c={cap(row)}"
+    how = "" if rule(row) == "proportional" else f", {rule(row)}"
+    return f"{family(row)}-{'Asyn' if cap(row) else 'Sync'} c={cap(row)}{how}"
 
 
 def _rivals(results: Sequence[Row]) -> tuple[tuple[float, float], dict[str, list[Row]]]:
@@ -72,7 +82,9 @@ def _rivals(results: Sequence[Row]) -> tuple[tuple[float, float], dict[str, list
         raise NoCells("needs baselines (fedavg, fedavg-drop, fedprox, partial)")
     where = max(settings, key=lambda s: len(settings[s]))
     schemes = [r for r in pool if setting(r) == where and not r["config"]["baseline"] and family(r) == "HA"]
-    wanted = [r for r in schemes if r["config"]["handout"] != "even" and cap(r) in (0, 2)]
+    # The paper's two, and ours at the same c.
+    shown = {("proportional", 0), ("proportional", 2), ("strongest-first", 2), ("progress", 2)}
+    wanted = [r for r in schemes if (rule(r), cap(r)) in shown]
     methods = {name: once_per_seed(g) for name, g in by(wanted or schemes, _method).items()}
     if not methods:
         raise NoCells("needs HA cells at the T and E of the baselines")
@@ -167,7 +179,8 @@ def cost_to_accuracy(results: Sequence[Row], notice: str = "") -> Figure:
         axes.set(xlabel=label, title=f"to {100 * goal:g} % accuracy")
     limits = f"T = {time:g} s, E = {energy:g} J per learner; FedAvg that waits keeps neither limit"
     headline(figure, _cheapest(methods, goal))
-    footer(figure, f"Dots: seeds, bar: median. {limits}.", about(rows, notice))
+    text = "Dots: seeds, bar: median; of each baseline the number of epochs that ends best."
+    footer(figure, f"{text} {limits}.", about(rows, notice))
     return figure
 
 
@@ -209,24 +222,24 @@ def _comparison(
     return figure
 
 
-def _varied(rows: Sequence[Row], key: str) -> list[Row]:
-    """Return the rows of the (T, E) with most cells among those where a key takes several values."""
+def _varied(rows: Sequence[Row], key: Callable[[Row], str]) -> list[Row]:
+    """Return the rows of the (T, E) with most cells among those where something takes several values."""
     groups = by(rows, setting)
-    groups = {s: g for s, g in groups.items() if len({row["config"][key] for row in g}) > 1}
+    groups = {s: g for s, g in groups.items() if len({key(row) for row in g}) > 1}
     return max(groups.values(), key=len) if groups else []
 
 
-def handout(results: Sequence[Row], notice: str = "") -> Figure:
-    """Compare the rules that hand out samples (PL)."""
-    pool = [
-        r for r in trained(results) if is_like(r, mode="pl", average="data", baseline="", scheme="ha-asyn")
-    ]
-    rows = _varied(pool, "handout")
-    caps = {cap(r) for r in rows if r["config"]["handout"] != "proportional"}
-    groups = by([r for r in rows if cap(r) in caps], lambda r: f"c={cap(r)}, {r['config']['handout']}")
+def rules(results: Sequence[Row], notice: str = "") -> Figure:
+    """Compare the rules that allocate (PL): hand-outs, the progress objective, stragglers left out."""
+    pool = [r for r in trained(results) if is_like(r, mode="pl", average="data", baseline="")]
+    pool = [r for r in pool if family(r) == "HA"]
+    rows = _varied(pool, rule)
+    caps = {cap(r) for r in rows if rule(r) != "proportional"}
+    groups = by([r for r in rows if cap(r) in caps], lambda r: f"c={cap(r)}, {rule(r)}")
+    groups = {name: once_per_seed(group) for name, group in groups.items()}
     if len(groups) < 2:
-        raise NoCells("needs HA-Asyn cells with several hand-out rules")
-    return _comparison(groups, lambda n: COLOURS[int(n[2])], notice, "HA-Asyn, hand-out rules.")
+        raise NoCells("needs HA cells with several rules")
+    return _comparison(groups, lambda n: COLOURS[int(n[2])], notice, "PL, IID data, heterogeneity aware.")
 
 
 def averaging(results: Sequence[Row], notice: str = "") -> Figure:
@@ -234,23 +247,25 @@ def averaging(results: Sequence[Row], notice: str = "") -> Figure:
     pool = [
         r
         for r in trained(results)
-        if is_like(r, mode="pl", handout="proportional", baseline="", scheme="ha-asyn")
+        if family(r) == "HA" and is_like(r, mode="pl", baseline="", exclude="infeasible")
     ]
-    rows = _varied(pool, "average")
-    caps = {cap(r) for r in rows if r["config"]["average"] != "data"}
-    groups = by([r for r in rows if cap(r) in caps], lambda r: f"c={cap(r)}, {r['config']['average']}")
+    rows = _varied(pool, lambda r: str(r["config"]["average"]))
+    tried = {(rule(r), cap(r)) for r in rows if r["config"]["average"] != "data"}
+    rows = [r for r in rows if (rule(r), cap(r)) in tried and r["config"]["scheme"] != "ha-sync"]
+    groups = by(rows, lambda r: f"{rule(r)}, c={cap(r)}, {r['config']['average']}")
     if len(groups) < 2:
         raise NoCells("needs HA-Asyn cells with several ways to average")
-    return _comparison(groups, lambda n: COLOURS[int(n[2])], notice, "HA-Asyn, ways to average.")
+    tint = dict(zip(sorted({rule(r) for r in rows}), COLOURS, strict=False))
+    return _comparison(groups, lambda n: tint[n.split(",")[0]], notice, "PL, ways to average.")
 
 
 def federated(results: Sequence[Row], notice: str = "") -> Figure:
-    """Compare hand-out rules and staleness in FL with Dirichlet labels."""
+    """Compare rules and staleness in FL with Dirichlet labels."""
     rows = [r for r in trained(results) if is_like(r, mode="fl", baseline="", average="data")]
-    groups = by(rows, lambda r: (r["config"]["alpha"], cap(r), str(r["config"]["handout"])))
+    groups = by(rows, lambda r: (r["config"]["alpha"], cap(r), rule(r)))
     if len(groups) < 2:
-        raise NoCells("needs FL cells with several alpha, c or hand-out rules")
+        raise NoCells("needs FL cells with several alpha, c or rules")
     words = {alpha: f"Dir({alpha:g})" if alpha else "IID" for alpha, _, _ in groups}
-    named = {f"{words[alpha]}, c={c}, {rule}": group for (alpha, c, rule), group in groups.items()}
+    named = {f"{words[alpha]}, c={c}, {how}": group for (alpha, c, how), group in groups.items()}
     tint = dict(zip(words.values(), COLOURS[1:], strict=False))
     return _comparison(named, lambda name: tint[name.split(",")[0]], notice, "FL; Dir(a): Dirichlet labels.")

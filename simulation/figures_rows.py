@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flwr_mel._validate import FloatArray
+from flwr_mel.allocation.schemes import PAPER_SCHEMES, SchemeName
 
 Row = dict[str, Any]
 Key = TypeVar("Key", bound=Hashable)
 
 #: What the paper's own cells have in these keys.
-PLAIN = {"mode": "pl", "handout": "proportional", "average": "data", "baseline": ""}
+PLAIN = {"mode": "pl", "handout": "proportional", "average": "data", "baseline": "", "exclude": "infeasible"}
 
 
 class NoCells(Exception):
@@ -27,8 +28,8 @@ def is_like(row: Row, **wanted: Any) -> bool:
 
 
 def plain(rows: Iterable[Row]) -> list[Row]:
-    """Return the paper's cells: its data, hand-out and averaging, no baseline."""
-    return [row for row in rows if is_like(row, **PLAIN)]
+    """Return the paper's cells: its schemes, data, hand-out and averaging, no baseline."""
+    return [row for row in rows if is_like(row, **PLAIN) and row["config"]["scheme"] in PAPER_SCHEMES]
 
 
 def trained(rows: Iterable[Row]) -> list[Row]:
@@ -44,6 +45,13 @@ def cap(row: Row) -> int:
 def family(row: Row) -> str:
     """Return "HA" or "HU"."""
     return str(row["config"]["scheme"][:2]).upper()
+
+
+def rule(row: Row) -> str:
+    """Name how a heterogeneity-aware scheme allocates: a hand-out, the progress objective, exclusion."""
+    config = row["config"]
+    name = "progress" if config["scheme"] == SchemeName.HA_PROGRESS else str(config["handout"])
+    return name + (", stragglers out" if config["exclude"] == "optimal" else "")
 
 
 def setting(row: Row) -> tuple[float, float]:

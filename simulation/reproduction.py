@@ -109,6 +109,7 @@ def coverage(rows: Sequence[Row]) -> str:
                 ("mode", "pl"),
                 ("handout", "proportional"),
                 ("average", "data"),
+                ("exclude", "infeasible"),
                 ("alpha", 0.0),
             )
             if c[key] != usual

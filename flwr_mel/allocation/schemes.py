@@ -1,4 +1,4 @@
-"""The paper's schemes by name: which solver, and whether staleness is allowed."""
+"""Schemes by name, the paper's and ours: which solver, and whether staleness is allowed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from flwr_mel._validate import complain, count
 from flwr_mel.allocation.allocate import Solver, allocate, check_solver
 from flwr_mel.allocation.problem import AllocationProblem
-from flwr_mel.allocation.solution import Solution
+from flwr_mel.allocation.solution import Objective, Solution
 from flwr_mel.solvers.equal import EqualBatches
 from flwr_mel.solvers.exact import Exact
 
@@ -20,6 +20,8 @@ class SchemeName(StrEnum):
     HA_SYNC = "ha-sync"
     HU_ASYN = "hu-asyn"
     HU_SYNC = "hu-sync"
+    HA_PROGRESS = "ha-progress"
+    """Ours: `Exact` with the progress objective, the best measured choice (docs/PAST_THE_PAPER.md)."""
 
     @property
     def aware(self) -> bool:
@@ -30,6 +32,10 @@ class SchemeName(StrEnum):
     def synchronous(self) -> bool:
         """Whether everybody does the same number of epochs."""
         return self.value.endswith("sync")
+
+
+#: The paper's own, in its order.
+PAPER_SCHEMES = (SchemeName.HA_ASYN, SchemeName.HA_SYNC, SchemeName.HU_ASYN, SchemeName.HU_SYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +52,12 @@ class Scheme:
 
 
 def scheme(name: str, staleness: int | None = None, solver: Solver | None = None) -> Scheme:
-    """Look a scheme up by its name in the paper.
+    """Look a scheme up by its name.
 
     Parameters
     ----------
     name : str
-        "ha-asyn", "ha-sync", "hu-asyn" or "hu-sync".
+        "ha-asyn", "ha-sync", "hu-asyn" or "hu-sync" of the paper, or "ha-progress".
     staleness : int, optional
         c. The synchronous schemes have 0 and refuse any other; the others default to 1.
     solver : Solver, optional
@@ -72,4 +78,8 @@ def scheme(name: str, staleness: int | None = None, solver: Solver | None = None
         return Scheme(which, EqualBatches(), cap)
     if isinstance(solver, EqualBatches):
         raise complain("solver", f"a heterogeneity-aware one for {which}", solver)
+    if which is SchemeName.HA_PROGRESS:
+        solver = Exact(objective=Objective.PROGRESS) if solver is None else solver
+        if not isinstance(solver, Exact) or solver.objective is not Objective.PROGRESS:
+            raise complain("solver", f'Exact(objective="progress") for {which}', solver)
     return Scheme(which, Exact() if solver is None else solver, cap)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from flwr_mel.allocation import Handout, Solver
+from flwr_mel.allocation.solution import Objective
 from flwr_mel.cli.fleet import load
 from flwr_mel.cli.replies import Question, reply_compare, reply_inverse, reply_plan
 from flwr_mel.cli.shared import bad_input, stop
@@ -109,6 +110,14 @@ def plan(
         Handout | None,
         typer.Option(help="Rule for the samples.  \\[default: proportional]", rich_help_panel=_HOW),
     ] = None,
+    objective: Annotated[
+        Objective | None,
+        typer.Option(
+            help="epochs: the paper's mean of epochs; progress: epochs weighted by batches squared "
+            "(docs/RECOMMEND.md), which fixes the batches.  \\[default: epochs]",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
     exclude: Annotated[
         Exclude | None,
         typer.Option(
@@ -156,7 +165,7 @@ def plan(
     _at_most_one(["--json"] * json + ["--csv"] * csv)
     _at_most_one(asked + ["--compare"] * compare)
     if asked:
-        free = {"--solver": solver, "--handout": handout, "--exclude": exclude}
+        free = {"--solver": solver, "--handout": handout, "--exclude": exclude, "--objective": objective}
         _refuse(asked[0], {**free, "--staleness": staleness, "--max-epochs": max_epochs})
     if cycle_time is None and fastest is None:
         stop("--cycle-time must be given, in seconds, got nothing. Only --fastest does without")
@@ -180,7 +189,7 @@ def plan(
         with bad_input({"epochs": asked[0]}):
             reply_inverse(question, asked[0].removeprefix("--"), inverse[asked[0]] or 0)
         return
-    chosen = _solver(solver or SolverName.EXACT, handout, exclude)
+    chosen = _solver(solver or SolverName.EXACT, handout, exclude, objective)
     with bad_input(_OPTIONS):
         if compare:
             reply_compare(question, chosen, solver)
@@ -224,7 +233,14 @@ def remarks_of(fleet: Fleet, mode: Mode | None, layers: str | None) -> list[str]
     return [f"{who} were measured, so {' and '.join(changed)} did not change them."]
 
 
-def _solver(name: SolverName, handout: Handout | None, exclude: Exclude | None) -> Solver:
+def _solver(
+    name: SolverName, handout: Handout | None, exclude: Exclude | None, objective: Objective | None
+) -> Solver:
+    if objective is Objective.PROGRESS:
+        if name is not SolverName.EXACT:
+            stop(f"--objective progress must go with --solver exact, got --solver {name}")
+        if handout is not None:
+            stop(f"--handout must be left out with --objective progress, which fixes batches, got {handout}")
     if name is not SolverName.EXACT and exclude is Exclude.OPTIMAL:
         stop(f"--exclude optimal must go with --solver exact, got --solver {name}")
     if name is SolverName.EQUAL:
@@ -233,7 +249,8 @@ def _solver(name: SolverName, handout: Handout | None, exclude: Exclude | None) 
         return EqualBatches()
     rule = handout or Handout.PROPORTIONAL
     if name is SolverName.EXACT:
-        return Exact(handout=rule, exclude=exclude or Exclude.INFEASIBLE)
+        goal = objective or Objective.EPOCHS
+        return Exact(handout=rule, exclude=exclude or Exclude.INFEASIBLE, objective=goal)
     return _suggest_improve(rule)
 
 

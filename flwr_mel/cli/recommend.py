@@ -16,7 +16,7 @@ from flwr_mel.cli.fleet import load
 from flwr_mel.cli.plan import Mode, job_of, remarks_of
 from flwr_mel.cli.replies import Question, print_json, refuse
 from flwr_mel.cli.shared import BUG, bad_input, console, note, stop
-from flwr_mel.cli.trials import Setup, Verdict, cross_validate, expressible
+from flwr_mel.cli.trials import Setup, Verdict, cross_validate
 from flwr_mel.recommend import Candidate, Recommendation, worth_trying
 from flwr_mel.recommend import recommend as _recommend
 from flwr_mel.regimes import Resource
@@ -118,13 +118,13 @@ def recommend(
 
 
 def _trials(question: Question, problem: AllocationProblem, answer: Recommendation, setup: Setup) -> Verdict:
-    """Simulate the c that are worth it, under the best rule that a simulation can run."""
+    """Simulate the c that are worth it, under the best heterogeneity-aware rule."""
+    able = [c for c in (answer.best, *answer.candidates) if c.scheme.startswith("ha") and not c.caution]
+    tries = worth_trying(able[0], answer.candidates).staleness
     try:
-        able = [c for c in (answer.best, *answer.candidates) if expressible(c) and not c.caution]
+        return cross_validate(question.names, problem, able[0], tries, setup)
     except ImportError as error:
         stop(f"--cross-validate needs more packages ({error}): pip install 'flwr-mel[simulation]'", BUG)
-    tries = worth_trying(able[0], answer.candidates).staleness
-    return cross_validate(question.names, problem, able[0], tries, setup)
 
 
 def _show(
@@ -223,12 +223,10 @@ def _words(out: Console, question: Question, answer: Recommendation, verdict: Ve
 def _next(question: Question, best: Candidate, verdict: Verdict | None) -> str:
     """Say what to do: the measured rule and c if there are any, else the predicted ones."""
     how = best if verdict is None else verdict
-    if how.objective == "progress":
-        text = f'Exact(objective="progress") and staleness={how.staleness} in your strategy'
-    else:
-        extra = " --exclude optimal" if how.exclude == "optimal" else ""
-        rule = f" --handout {how.handout}" if how.handout else " --solver equal"
-        text = f"flwr-mel plan {question.file} ... --staleness {how.staleness}{rule}{extra}"
+    rule = f" --handout {how.handout}" if how.handout else " --solver equal"
+    rule = " --objective progress" if how.objective == "progress" else rule
+    extra = " --exclude optimal" if how.exclude == "optimal" else ""
+    text = f"flwr-mel plan {question.file} ... --staleness {how.staleness}{rule}{extra}"
     if verdict is None:
         return f"{text}; --cross-validate measures c on short simulations first"
     same = (verdict.handout, verdict.objective, verdict.exclude) == (
@@ -236,4 +234,4 @@ def _next(question: Question, best: Candidate, verdict: Verdict | None) -> str:
         best.objective,
         best.exclude,
     )
-    return text if same else f"{text}. The rule of {best.name} cannot be simulated yet; it is only predicted"
+    return text if same else f"{text}. {best.name} was not simulated; its gain is only predicted"

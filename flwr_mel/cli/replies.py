@@ -14,7 +14,7 @@ import typer
 from flwr_mel import __version__
 from flwr_mel.allocation import AllocationProblem, Diagnosis, Infeasible, Solution, Solver, allocate
 from flwr_mel.allocation.inverse import fastest, greenest
-from flwr_mel.allocation.schemes import SchemeName, scheme
+from flwr_mel.allocation.schemes import PAPER_SCHEMES, SchemeName, scheme
 from flwr_mel.allocation.solution import round_up
 from flwr_mel.cli import answers, tables
 from flwr_mel.cli.shared import INFEASIBLE, console, note
@@ -108,7 +108,7 @@ def reply_compare(question: Question, solver: Solver, name: str | None) -> None:
     """
     problem, c = question.problem, question.problem.staleness
     solutions = {}
-    for which in SchemeName:
+    for which in PAPER_SCHEMES:
         mine = solver if which.aware else None
         chosen = scheme(which, None if which.synchronous else c, mine)
         solutions[which] = chosen.allocate(problem, throw=False)

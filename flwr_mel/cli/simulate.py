@@ -30,7 +30,7 @@ _NOT_THE_RUNS = ("context", "cpus_per_learner", "ray_address")
 
 def simulate(
     context: typer.Context,
-    scheme: Annotated[str, Option(help="ha-asyn, ha-sync, hu-asyn or hu-sync.")] = "ha-asyn",
+    scheme: Annotated[str, Option(help="ha-asyn, ha-sync, hu-asyn, hu-sync or ha-progress.")] = "ha-asyn",
     mode: Annotated[str, Option(help="pl: the server ships samples. fl: data stay.")] = "pl",
     cycles: Annotated[int, Option(help="Global cycles.")] = 12,
     cycle_time: Annotated[float, Option(help="T, seconds.")] = 10.0,
@@ -39,6 +39,9 @@ def simulate(
     staleness: Annotated[int, Option(help="c: largest difference in epochs (asynchronous schemes).")] = 2,
     solver: Annotated[str, Option(help="exact or suggest-improve.")] = "exact",
     handout: Annotated[str, Option(help="proportional, even or strongest-first.")] = "proportional",
+    exclude: Annotated[str, Option(help="infeasible: only who cannot work; optimal: stragglers too.")] = (
+        "infeasible"
+    ),
     learners: Annotated[int, Option(help="Virtual learners K.")] = 20,
     fleet: Annotated[str, Option(help="A TOML or CSV fleet instead of the paper's; K is its size.")] = "",
     mobility: Annotated[float, Option(help="Metres that learners move between cycles.")] = 0.0,

@@ -61,18 +61,6 @@ class Setup:
     mode: str = "pl"
 
 
-def expressible(candidate: Candidate) -> bool:
-    """Whether a sweep can run a candidate's rule."""
-    from simulation.config import RunConfig  # noqa: PLC0415
-
-    keys = RunConfig.keys()
-    return (
-        candidate.scheme.startswith("ha")
-        and (candidate.objective == "epochs" or "objective" in keys)
-        and (candidate.exclude == "infeasible" or "exclude" in keys)
-    )
-
-
 def cross_validate(
     names: Sequence[str],
     problem: AllocationProblem,
@@ -132,10 +120,10 @@ def _write(
         "cycle-time": problem.cycle_time_s,
         "fleet": str(where / "fleet.toml"),
         "min-samples": max(1, round(problem.min_samples / cost)),
-        "scheme": "ha-asyn",
+        "scheme": "ha-progress" if rule.objective == "progress" else "ha-asyn",
+        "exclude": rule.exclude,
     }
-    base |= {"handout": rule.handout} if rule.handout else {"objective": rule.objective}
-    base |= {"exclude": rule.exclude} if rule.exclude != "infeasible" else {}
+    base |= {"handout": rule.handout} if rule.handout else {}
     grid = {"staleness": list(staleness), "seed": list(range(setup.seeds))}
     text = "".join(
         f"{head}\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())

@@ -24,7 +24,13 @@ from flwr_mel.report.numerals import (
 from flwr_mel.report.run import Run
 
 _MODES = {"pl": "parallelized", "fl": "federated"}
-_SCHEMES = {"ha-asyn": "HA-Asyn", "ha-sync": "HA-Sync", "hu-asyn": "HU-Asyn", "hu-sync": "HU-Sync"}
+_SCHEMES = {
+    "ha-asyn": "HA-Asyn",
+    "ha-sync": "HA-Sync",
+    "hu-asyn": "HU-Asyn",
+    "hu-sync": "HU-Sync",
+    "ha-progress": "HA-Progress",
+}
 _DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 _MOST_NOTES = 8
 
