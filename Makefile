@@ -34,7 +34,9 @@ simulate: install  ## Run the main job on MNIST and leave a report; options in A
 PROFILE ?= quick
 reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past) and draw its figures and table
 	$(VENV)/bin/flwr-mel sweep $(PROFILE) --out runs/sweep-$(PROFILE) $(ARGS)
-	$(PY) -m simulation.reproduction runs/sweep-$(PROFILE) --out runs/sweep-$(PROFILE)
+	$(PY) -m simulation.lemma --out runs/sweep-$(PROFILE)/lemma.jsonl
+	$(PY) -m simulation.reproduction runs/sweep-$(PROFILE) --lemma runs/sweep-$(PROFILE)/lemma.jsonl \
+		--out runs/sweep-$(PROFILE)
 
 bench: install  ## Measure solvers, strategy, training and simulation; writes docs/BENCHMARKS.md
 	$(PY) -m bench.solvers

@@ -1,4 +1,4 @@
-"""Lemma 1 of the paper, checked with numbers on a convex model.
+"""Lemma 1 of the paper, checked with numbers on a convex model: ``python -m simulation.lemma --out FILE``.
 
 What is compared. K learners hold uneven parts of real digits and train multinomial logistic regression with
 a small L2 term by full-batch gradient descent. At the start of an interval all have the same w. Learner k
@@ -45,14 +45,18 @@ brings no two points further apart.
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray, complain, count, number
 from simulation.data import embedded
+from simulation.run_dir import atomically
 
 CLASSES = 10
 #: Weight of the L2 term.
@@ -257,3 +261,27 @@ def measure(
             about |= {"staleness": s, "interval": index}
             rows.append({**about, "mean_epochs": float(epochs.mean()), **row})
     return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure both anchors and two step sizes, and write the rows."""
+    parser = argparse.ArgumentParser(description="Check Lemma 1 with numbers on logistic regression.")
+    parser.add_argument("--out", type=Path, required=True, help="a JSONL file")
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    options = parser.parse_args(arguments)
+    rows: list[dict[str, Any]] = []
+    for seed in range(options.seeds):
+        for anchor, step in _CASES:
+            rows += measure(seed, anchor=anchor, step=step)
+            print(f"seed {seed}, eta*beta = {step:g}, {anchor} tau fixed: done", flush=True)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    atomically(options.out, lambda f: f.writelines(json.dumps(row) + "\n" for row in rows))
+    print(f"{options.out}: {len(rows)} rows")
+
+
+#: What stays while s grows, and eta*beta.
+_CASES = (("max", 0.25), ("max", 1.0), ("min", 0.25))
+
+
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -35,6 +35,16 @@ class Windowed:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
+
+    def through(self, wrap: Callable[[Grid], Grid]) -> Windowed:
+        """Return the same window over a wrapped grid, e.g. one that times the messages.
+
+        Parameters
+        ----------
+        wrap : callable
+            Takes Flower's grid and returns what to send through.
+        """
+        return Windowed(wrap(self._grid))
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
