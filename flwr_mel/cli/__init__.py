@@ -9,8 +9,12 @@ import typer
 from flwr_mel import __version__
 from flwr_mel.cli.fleet import EXAMPLES as FLEET_EXAMPLES
 from flwr_mel.cli.fleet import fleet
+from flwr_mel.cli.link_server import EXAMPLES as LINK_SERVER_EXAMPLES
+from flwr_mel.cli.link_server import link_server
 from flwr_mel.cli.plan import EXAMPLES as PLAN_EXAMPLES
 from flwr_mel.cli.plan import plan
+from flwr_mel.cli.profile import EXAMPLES as PROFILE_EXAMPLES
+from flwr_mel.cli.profile import profile
 from flwr_mel.cli.recommend import EXAMPLES as RECOMMEND_EXAMPLES
 from flwr_mel.cli.recommend import recommend
 from flwr_mel.cli.report import EXAMPLES as REPORT_EXAMPLES
@@ -20,6 +24,8 @@ from flwr_mel.cli.simulate import EXAMPLES as SIMULATE_EXAMPLES
 from flwr_mel.cli.simulate import simulate
 from flwr_mel.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
 from flwr_mel.cli.sweep import sweep
+from flwr_mel.cli.watch import EXAMPLES as WATCH_EXAMPLES
+from flwr_mel.cli.watch import watch
 
 app = typer.Typer(
     cls=Commands,
@@ -36,6 +42,9 @@ app.command(epilog=FLEET_EXAMPLES)(fleet)
 app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=SIMULATE_EXAMPLES)(simulate)
 app.command(epilog=SWEEP_EXAMPLES)(sweep)
+app.command(epilog=PROFILE_EXAMPLES)(profile)
+app.command(epilog=LINK_SERVER_EXAMPLES)(link_server)
+app.command(epilog=WATCH_EXAMPLES)(watch)
 
 
 def _version(wanted: bool) -> None:

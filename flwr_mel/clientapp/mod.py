@@ -13,11 +13,13 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr_mel import wire
 from flwr_mel.learners import Device, Measured
 from flwr_mel.learners.fleet import COEFFICIENTS
+from flwr_mel.profiling.reader import PROFILE, ProfileReader
 
 if TYPE_CHECKING:
     from flwr.clientapp.typing import ClientAppCallable
 
 log = logging.getLogger("flwr_mel")
+_profiles = ProfileReader()
 
 Said = Device | Measured | Mapping[str, Any]
 #: Tells what the learner can do in the coming cycle.
@@ -43,7 +45,8 @@ class MelMod:
         What this learner can do. A mapping has keys of `flwr_mel.wire`. Of a sequence, for simulations, each
         learner takes the entry of its partition-id. A callable ``(context, cycle)`` is asked before every
         cycle. By default the ``mel-...`` keys of the node config (``--node-config``) and the run config are
-        used.
+        used, and between the two the file that ``flwr-mel profile`` wrote on this device, if the node config
+        names one: ``mel-profile="/path/profile.toml"``. It is read again whenever it changes.
     """
 
     def __init__(self, capability: Said | Sequence[Said] | CapabilityFn | None = None) -> None:
@@ -93,9 +96,21 @@ class MelMod:
         if isinstance(said, Sequence):
             said = said[int(context.node_config["partition-id"])]
         if said is None:
-            settings = {**context.run_config, **context.node_config}
+            settings = {**context.run_config, **_profile(context.node_config), **context.node_config}
             return {key: settings[key] for key in wire.CAPABILITY_KEYS if key in settings}
         return describe(said) if isinstance(said, Device | Measured) else said
+
+
+def _profile(node_config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Read the profile that this device names. Neither a message nor the run config may: it is a path."""
+    if PROFILE not in node_config:
+        return {}
+    words = _profiles.words(node_config[PROFILE])
+    physical = {wire.CPU_HZ, wire.RATE_BPS, wire.TX_POWER_W} & set(node_config)
+    if physical and not set(wire.COEFFICIENTS) & set(node_config):
+        # Measured coefficients beat physical values, but what the node config says itself comes first.
+        return {key: value for key, value in words.items() if key not in wire.COEFFICIENTS}
+    return words
 
 
 def _sayable(words: Mapping[str, Any]) -> dict[str, Any]:
