@@ -17,6 +17,7 @@ from flwr_mel.allocation.inverse import Plan, fastest, greenest
 from flwr_mel.allocation.schemes import Scheme, scheme
 from flwr_mel.costs import Coefficients, Workload
 from flwr_mel.learners import Channel, Device, paper_fleet
+from flwr_mel.learning import Learning
 from flwr_mel.recommend import Recommendation, recommend
 
 __version__ = "0.1.0"
@@ -28,6 +29,7 @@ __all__ = [
     "Device",
     "Handout",
     "Infeasible",
+    "Learning",
     "Plan",
     "Reason",
     "Recommendation",

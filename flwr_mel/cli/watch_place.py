@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flwr_mel.cli.watch_text import clean
+from flwr_mel.records.cycle import printable
 from flwr_mel.records.follow import Event, Follower, History
 from flwr_mel.report.numerals import finite, plural
 from flwr_mel.report.run import CONFIG, RECORDS, SUMMARY
@@ -78,7 +78,7 @@ class Place:
         if last is None:
             return ""
         if last.stopped:
-            return f"stopped after cycle {last.cycle:,}: {clean(last.stopped)}"
+            return f"stopped after cycle {last.cycle:,}: {printable(last.stopped)}"
         (started, _), (ended, summary) = self._object(CONFIG), self._object(SUMMARY)
         # A resumed run has the summary of its first part until it ends: it is older, or too few cycles.
         if summary.get("cycles") == last.cycle and (ended >= started or last.cycle >= (self.cycles or 0)):

@@ -10,16 +10,12 @@ import typer
 from flwr_mel.cli.shared import note
 from flwr_mel.cli.tables import some
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.records.cycle import printable
 from flwr_mel.records.follow import Entry, History
 from flwr_mel.report.numerals import DASH, JOULES, SECONDS, Units, measure, plural, short
 
 #: From what needs attention to what does not.
 ORDER = (Outcome.FAILED, Outcome.REFUSED, Outcome.LATE, Outcome.LEFT_OUT, Outcome.USED)
-
-
-def clean(text: str) -> str:
-    """Return text that cannot move the cursor: names and reasons come from the learners."""
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def amount(value: object, units: Units) -> str:
@@ -47,14 +43,9 @@ def explain(row: LearnerRecord) -> str:
     row : LearnerRecord
         One learner in one cycle.
     """
-    name = f"node {row.learner}" if row.learner.isdecimal() else clean(row.learner)
-    reason = clean(row.reason)
-    if not row.epochs:
-        return f"{name}: {row.outcome}, {reason}" if reason else f"{name}: {row.outcome}"
-    text = f"{name}: {plural(row.epochs, 'epoch')}, {plural(row.samples, 'sample')}"
-    text += f", limited by {clean(str(row.limited_by))}" if row.limited_by else ""
-    if row.outcome is not Outcome.USED:
-        text += f"; {row.outcome}" + (f": {reason}" if reason else "")
+    text = row.task_words()
+    if row.epochs and row.outcome is not Outcome.USED:
+        text += f"; {row.outcome}" + (f": {printable(row.reason)}" if row.reason else "")
     return text
 
 
@@ -72,7 +63,7 @@ def cycle_line(record: CycleRecord, cycles: int | None) -> str:
     return ", ".join(
         [
             f"{cycle_of(record, cycles)}: {used(record)}",
-            *(f"{clean(key)} {figure(key, value)}" for key, value in known.items()),
+            *(f"{printable(key)} {figure(key, value)}" for key, value in known.items()),
             f"{digits(record.mean_epochs)} epochs in the mean",
             f"{record.total_samples:,} samples",
             f"last report {last_report(record)}",
@@ -98,13 +89,13 @@ def remarks(record: CycleRecord) -> list[str]:
     groups: dict[tuple[Outcome, str], list[str]] = {}
     for row in record.learners:
         if row.outcome is not Outcome.USED:
-            groups.setdefault((row.outcome, row.reason), []).append(clean(row.learner))
+            groups.setdefault((row.outcome, row.reason), []).append(printable(row.learner))
     ordered = sorted(groups.items(), key=lambda item: ORDER.index(item[0][0]))
     lost = [
-        f"{outcome}, {len(names):,}: {some(names, 3)}" + (f": {clean(reason)}" if reason else "")
+        f"{outcome}, {len(names):,}: {some(names, 3)}" + (f": {printable(reason)}" if reason else "")
         for (outcome, reason), names in ordered
     ]
-    return [*map(clean, record.notes), *lost]
+    return [*map(printable, record.notes), *lost]
 
 
 def used(record: CycleRecord) -> str:
@@ -145,7 +136,7 @@ class Lines:
             typer.echo(json.dumps(record.as_dict(), allow_nan=False))
             return
         learners = [explain(row) for row in record.learners] if self.verbose else []
-        said = [clean(text) for text in record.notes] + learners if self.verbose else remarks(record)
+        said = [printable(text) for text in record.notes] + learners if self.verbose else remarks(record)
         typer.echo("\n  ".join([cycle_line(record, cycles), *said]))
 
     def look(self, history: History, cycles: int | None, ending: str, age_s: float) -> None:  # noqa: ARG002

@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from flwr_mel.cli.tables import bar
-from flwr_mel.cli.watch_text import ORDER, amount, clean, cycle_of, digits, figure, last_report, remarks, used
+from flwr_mel.cli.watch_text import ORDER, amount, cycle_of, digits, figure, last_report, remarks, used
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.records.cycle import printable
 from flwr_mel.records.follow import Entry, History
 from flwr_mel.report.numerals import JOULES, SECONDS, finite, plural
 
@@ -85,9 +86,9 @@ def view(
     """
     record, plain = history.last, out.options.ascii_only
     # A path is known by its end, and must leave room for what happens.
-    name, room = clean(title), out.width // 2
+    name, room = printable(title), out.width // 2
     name = name if len(name) <= room else f"...{name[3 - room :]}"
-    head = [Text.assemble((name, "bold"), "  ", (clean(state), "dim"))]
+    head = [Text.assemble((name, "bold"), "  ", (printable(state), "dim"))]
     if record is None:
         return _lines(head, plain)
     head += _facts(out, record, history, cycles, main_metric(history, metric))
@@ -144,10 +145,10 @@ def _facts(
     lines = [done, spent, last]
     values = [metrics.get(metric, math.nan) for metrics in history.metrics.values()]
     if metric:
-        text = Text(f"{clean(metric)} {figure(metric, values[-1])}  ", style="bold")
+        text = Text(f"{printable(metric)} {figure(metric, values[-1])}  ", style="bold")
         room = max(out.width - len(text) - 1, 8)
         lines.append(text.append(sparkline(values[-room:], ascii_only=plain), style="not bold green"))
-    others = [f"{clean(k)} {figure(k, v)}" for k, v in record.metrics.items() if k != metric]
+    others = [f"{printable(k)} {figure(k, v)}" for k, v in record.metrics.items() if k != metric]
     if others:
         lines.append(Text("  ".join(others)))
     return lines
@@ -179,11 +180,11 @@ def _table(out: Console, rows: Sequence[LearnerRecord], record: CycleRecord) -> 
 def _task(row: LearnerRecord) -> list[str]:
     task = [f"{row.epochs:,}", f"{row.samples:,}", f"{digits(row.time_s)} s"] if row.epochs else ["-"] * 3
     said = "-" if row.reported_time_s is None else f"{digits(row.reported_time_s)} s"
-    return [clean(row.learner), *task, said, clean(str(row.limited_by or ""))]
+    return [printable(row.learner), *task, said, printable(str(row.limited_by or ""))]
 
 
 def _outcome(row: LearnerRecord) -> str:
-    text = f"{row.outcome}: {clean(row.reason)}" if row.reason else str(row.outcome)
+    text = f"{row.outcome}: {printable(row.reason)}" if row.reason else str(row.outcome)
     slow = finite(row.slowdown) > 1
     return f"{text}, planned {digits(row.slowdown, 3)} times slower than it says" if slow else text
 

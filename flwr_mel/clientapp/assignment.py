@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_mel import wire
-from flwr_mel._validate import IntArray, count
+from flwr_mel._npy import read_npy
+from flwr_mel._validate import IntArray, complain, count
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -56,12 +57,16 @@ class Assignment:
             )
         shard: list[npt.NDArray[Any]] = []
         while (key := f"{wire.SHARD}{len(shard)}") in config:
-            shard.append(np.load(io.BytesIO(config[key]), allow_pickle=False))
+            shard.append(_unpack(key, config[key]))
+        samples = count(wire.SAMPLES, config[wire.SAMPLES], least=1)
+        if any(part.shape[:1] != (samples,) for part in shard):
+            shapes = ", ".join(str(part.shape) for part in shard)
+            raise complain(wire.SHARD, f"arrays of {samples} samples", f"shapes {shapes}")
         return cls(
             epochs=count(wire.EPOCHS, config[wire.EPOCHS], least=1),
-            samples=count(wire.SAMPLES, config[wire.SAMPLES], least=1),
+            samples=samples,
             cycle=count(wire.CYCLE, config[wire.CYCLE], least=1),
-            seed=int(config[wire.SEED]),
+            seed=_seed(config[wire.SEED]),
             shard=tuple(shard) or None,
         )
 
@@ -97,6 +102,20 @@ class Assignment:
         if self.samples >= n:
             return np.arange(n)
         return np.sort(np.random.default_rng([self.seed, 1]).choice(n, self.samples, replace=False))
+
+
+def _seed(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise complain(wire.SEED, "an integer from 0 to 2**63 - 1", value)
+    return value
+
+
+def _unpack(key: str, data: object) -> npt.NDArray[Any]:
+    """Decode one part of a shard into an array of the learner's own, which it may write to."""
+    try:
+        return read_npy(data).copy(order="K")
+    except ValueError as error:
+        raise ValueError(f"{key} cannot be decoded: {error}") from None
 
 
 def pack(array: npt.NDArray[Any]) -> bytes:

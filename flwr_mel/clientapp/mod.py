@@ -18,7 +18,7 @@ from flwr_mel.profiling.reader import PROFILE, ProfileReader
 if TYPE_CHECKING:
     from flwr.clientapp.typing import ClientAppCallable
 
-log = logging.getLogger("flwr_mel")
+log = logging.getLogger("flwr.mel")
 _profiles = ProfileReader()
 
 Said = Device | Measured | Mapping[str, Any]

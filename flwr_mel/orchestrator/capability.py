@@ -117,9 +117,11 @@ def read_name(said: Mapping[str, object]) -> str | None:
         Keys of `flwr_mel.wire`.
     """
     name = said.get(wire.LEARNER)
-    if isinstance(name, bool) or not isinstance(name, str | int):
+    if isinstance(name, int) and not isinstance(name, bool) and abs(name) < 2**64:
+        name = str(name)
+    if not isinstance(name, str) or len(name) > 2 * _LONGEST_NAME:
         return None
-    text = str(name).strip()
+    text = name.strip()
     return text if text.isprintable() and 0 < len(text) <= _LONGEST_NAME else None
 
 

@@ -15,6 +15,7 @@ from flwr_mel import wire
 from flwr_mel._validate import number
 from flwr_mel.allocation import AllocationProblem, Solution
 from flwr_mel.orchestrator.capability import Capability, read_name
+from flwr_mel.orchestrator.names import Names
 from flwr_mel.orchestrator.planning import (
     OF_SETTINGS,
     build_problem,
@@ -28,13 +29,16 @@ from flwr_mel.orchestrator.planning import (
 from flwr_mel.orchestrator.settings import Settings
 from flwr_mel.orchestrator.state import CyclePlan, LearnerState, State, Stopped, Task
 from flwr_mel.orchestrator.stopping import stop_reason
+from flwr_mel.orchestrator.trust import REFUSED, SILENT, adjust_trust, learn, slowdown_of
 from flwr_mel.records import Callback, CycleRecord, LearnerRecord, Outcome
 
-log = logging.getLogger("flwr_mel")
+# Below Flower's own logger, so that its console shows what we say.
+log = logging.getLogger("flwr.mel")
 
-#: A late learner's time is taken for this much longer; a punctual one's is believed again step by step.
-_LATE_FACTOR, _TRUST_FACTOR = 1.5, 0.9
-_SILENT = "does not say what it can do (no mel_mod, or no profile)"
+#: Seconds or joules; more than that in one cycle is no measurement.
+_LARGEST_MEASUREMENT = 1e12
+#: Larger fleets are explained at level DEBUG.
+_EXPLAINED = 50
 _NOT_HANDED_ON = "the replies of this cycle were not handed on to MelStrategy"
 
 
@@ -57,6 +61,7 @@ class Orchestrator:
         self._rows: dict[str, LearnerRecord] = {}
         self._settled = True
         self._notes: list[str] = []
+        self._names = Names()
 
     @property
     def deadline_s(self) -> float | None:
@@ -73,13 +78,16 @@ class Orchestrator:
 
     def strangers(self, nodes: Iterable[str]) -> list[str]:
         """Return the nodes that have never been asked what they can do."""
-        return [node for node in nodes if node not in self.state.learners]
+        present = list(nodes)
+        self._names.meet(present)
+        return [node for node in present if node not in self.state.learners]
 
     def hear(self, node: str, said: Mapping[str, object] | None) -> None:
         """Take in what a learner says of itself.
 
         Neither silence nor words that cannot be right replace what was known before. A learner of which
-        nothing is known gets the default profile, if there is one.
+        nothing is known gets the default profile, if there is one; with learning, one that is silent, but not
+        one that is refused, gets assumed costs in the plan.
 
         Parameters
         ----------
@@ -90,25 +98,34 @@ class Orchestrator:
         """
         known = self.state.learners.setdefault(node, LearnerState(node))
         words = {key: said[key] for key in wire.CAPABILITY_KEYS if key in said} if said else {}
-        if not words and known.capability is not None:
+        if not words and (known.capability is not None or known.doubt.startswith(REFUSED)):
             return
-        heard, doubt = None, _SILENT
+        heard, doubt = None, SILENT
         if words:
-            known.name = read_name(words) or known.name
+            asked = read_name(words)
+            if trouble := self._names.give(known, asked, self.state.learners):
+                self._notes.append(f"{known.name}: {trouble}")
+                log.warning("%s: %s", known.name, trouble)
+            if asked is not None:
+                words[wire.LEARNER] = known.name
             try:
                 heard = Capability.parse(words, fallback_name=known.name)
             except ValueError as error:
-                doubt = f"its capabilities are refused: {error}"
+                doubt = f"{REFUSED}: {error}"
                 self._notes.append(f"{known.name}: {doubt}")
                 log.warning("%s: %s", known.name, doubt)
                 if known.capability is not None:
                     return
         base = known.capability or self.settings.default_capability(known.name)
         capability = base if heard is None else heard.over(base)
+        if capability is None and doubt == SILENT and self.settings.learning is not None:
+            capability = Capability(known.name)
+        known.declared = known.declared or (heard is not None and heard.able)
         if capability is None or capability != known.capability:
             known.capability, known.costs = capability, None
             known.doubt = "" if capability is not None and capability.able else doubt
         known.slowdown = self.state.remembered.pop(known.name, known.slowdown)
+        known.estimate = self.state.estimates.pop(known.name, known.estimate)
 
     # --- planning -----------------------------------------------------------------------------------
 
@@ -130,7 +147,7 @@ class Orchestrator:
         fill_costs(present, self.settings)
         record = CycleRecord(cycle, self.settings.cycle_time_s, staleness=self.settings.staleness)
         record.learners = [
-            LearnerRecord(x.name, x.node, reason=x.doubt, slowdown=x.slowdown) for x in present
+            LearnerRecord(x.name, x.node, reason=x.doubt, slowdown=slowdown_of(x)) for x in present
         ]
         self.record, self._settled = record, False
         self._rows = {row.node: row for row in record.learners}
@@ -139,15 +156,16 @@ class Orchestrator:
         if not tasks:
             for row in record.learners:
                 row.reason = row.reason or "nobody works in this cycle"
+        _explain(record)
         busy = {task.node for task in tasks}
         return CyclePlan(cycle, tasks, tuple(x.node for x in present if x.node not in busy))
 
     def _tasks(self, record: CycleRecord, present: Sequence[LearnerState]) -> tuple[Task, ...]:
         able = [learner for learner in present if learner.costs is not None]
         if not able:
-            for learner in present:
-                if learner.doubt in OF_SETTINGS:
-                    raise ValueError(f"learner {learner.name!r} {learner.doubt}")
+            # Everybody's, or else one learner could end the run while the others are silent.
+            if present and all(learner.doubt in OF_SETTINGS for learner in present):
+                raise ValueError(f"learner {present[0].name!r} {present[0].doubt}")
             note(record, "nobody works in this cycle: no learner says what it can do")
             return ()
         built = build_problem(able, self.settings, record)
@@ -193,13 +211,11 @@ class Orchestrator:
             row.energy_limit_j = None if np.isinf(limit) else float(limit)
             if not solution.epochs[k]:
                 row.reason = str(solution.excluded[k])
-                log.info("%s: left out, %s", row.learner, row.reason)
                 continue
             row.epochs, row.samples = int(solution.epochs[k]), int(solution.samples[k])
             row.time_s, row.energy_j = float(solution.time_s[k]), float(solution.energy_j[k])
             row.limited_by, row.reason, row.outcome = limited[k], "", Outcome.FAILED
-            text = "%s: %d epochs, %d samples, limited by %s"
-            log.info(text, row.learner, row.epochs, row.samples, row.limited_by)
+            row.slowdown = slowdown_of(learner, row)
 
     # --- after the work -------------------------------------------------------------------------------
 
@@ -208,6 +224,7 @@ class Orchestrator:
         used: Mapping[str, int],
         failed: Mapping[str, tuple[Outcome, str]],
         reports: Mapping[str, Mapping[str, object]],
+        round_trips: Mapping[str, float] | None = None,
     ) -> None:
         """Put on record what came back.
 
@@ -219,6 +236,9 @@ class Orchestrator:
             Whose is not.
         reports : mapping of node to mapping
             What learners said along with their replies (measurements and fresh capabilities).
+        round_trips : mapping of node to float, optional
+            Seconds from sending a task to the arrival of the reply, by the server's clock. Without learning
+            they are not kept: records of simulations do not depend on the wall clock.
         """
         record = self.record
         if record is None or self._settled:
@@ -234,9 +254,16 @@ class Orchestrator:
             if row is not None and row.samples:
                 row.reported_time_s = _measurement(said.get(wire.TRAIN_SECONDS))
                 row.reported_energy_j = _measurement(said.get(wire.TRAIN_JOULES))
+        for node, seconds in (round_trips or {}).items() if self.settings.learning else ():
+            if node in self._rows and self._rows[node].samples:
+                self._rows[node].round_trip_s = _measurement(seconds)
+        # Before the new words: what was planned rests on the old ones.
+        learn(self.state.learners, record.learners, self.settings, self.deadline_s or record.cycle_time_s)
+        for node, said in reports.items():
             self.hear(node, said)
         record.notes, self._notes = record.notes + self._notes, []
-        self._adjust_trust()
+        if self.settings.learning is None:
+            adjust_trust(self.state.learners, record.learners)
         asked = [row for row in record.learners if row.samples]
         missing = any(row.outcome in (Outcome.FAILED, Outcome.LATE) for row in asked)
         longest = max((row.time_s for row in asked), default=0.0)
@@ -244,14 +271,6 @@ class Orchestrator:
         record.energy_j = float(sum(row.energy_j for row in asked))
         self.state.clock_s += record.makespan_s
         self.state.energy_j += record.energy_j
-
-    def _adjust_trust(self) -> None:
-        for node, row in self._rows.items():
-            learner = self.state.learners[node]
-            if row.outcome is Outcome.LATE:
-                learner.slowdown *= _LATE_FACTOR
-            elif row.outcome is Outcome.USED:
-                learner.slowdown = max(1.0, learner.slowdown * _TRUST_FACTOR)
 
     def observe(self, metrics: Mapping[str, object]) -> None:
         """Add metrics to the running cycle's record; what is not a number is left out."""
@@ -280,8 +299,16 @@ class Orchestrator:
             callback(record)
 
 
+def _explain(record: CycleRecord) -> None:
+    """Log what everybody was given and why; of a large fleet at level DEBUG."""
+    level = logging.INFO if len(record.learners) <= _EXPLAINED else logging.DEBUG
+    for row in record.learners:
+        log.log(level, "cycle %d, %s", record.cycle, row.task_words())
+
+
 def _measurement(value: object) -> float | None:
     try:
-        return number("measurement", value, least=0)
+        measured = number("measurement", value, least=0)
     except ValueError:
         return None
+    return measured if measured <= _LARGEST_MEASUREMENT else None

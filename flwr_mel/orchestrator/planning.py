@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_mel import wire
-from flwr_mel._validate import FloatArray, IntArray
+from flwr_mel._validate import MAX_COUNT, FloatArray, IntArray
 from flwr_mel.allocation import AllocationProblem, Infeasible, Solution, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.screening import screen
@@ -17,9 +17,10 @@ from flwr_mel.costs import Coefficients
 from flwr_mel.orchestrator.capability import Capability
 from flwr_mel.orchestrator.settings import Mode, OnInfeasible, Settings
 from flwr_mel.orchestrator.state import LearnerState
+from flwr_mel.orchestrator.trust import REFUSED, assume_costs, planned_costs, start_estimates
 from flwr_mel.records import CycleRecord
 
-log = logging.getLogger("flwr_mel")
+log = logging.getLogger("flwr.mel")
 
 NO_WORKLOAD = (
     "gives physical values (clock, link, power), so the strategy needs workload=, e.g. "
@@ -56,17 +57,22 @@ def fill_costs(learners: Sequence[LearnerState], settings: Settings) -> None:
         columns = np.column_stack((c.c2, c.c1, c.c0, c.g2, c.g1, c.g0)).tolist()
         for learner, (c2, c1, c0, g2, g1, g0) in zip(described, columns, strict=True):
             learner.costs = (c2, c1, c0, g2, g1, g0)
+    if settings.learning is not None:
+        start_estimates(learners, settings.learning)
+        new += assume_costs(learners, settings)
     needs_data = settings.total_samples is None and settings.mode is Mode.FEDERATED
     for learner in new:
         if learner.costs is None:
             learner.doubt = NO_WORKLOAD
         elif settings.cycle_time_s / learner.costs[0] > _MOST_STEPS:
-            learner.doubt = f"its capabilities are refused: {learner.costs[0]:g} s per sample is too fast"
+            learner.doubt = f"{REFUSED}: {learner.costs[0]:g} s per sample is too fast"
         elif needs_data and learner.capability is not None and learner.capability.max_samples is None:
             learner.doubt = NO_TOTAL
         if learner.doubt:
             learner.costs = None
             log.warning("%s: %s", learner.name, learner.doubt)
+    if settings.learning is not None:
+        start_estimates(learners, settings.learning)
 
 
 def build_problem(
@@ -118,17 +124,15 @@ def build_problem(
 
 
 def _problem(who: Sequence[LearnerState], settings: Settings, samples: int) -> AllocationProblem:
-    costs = np.array([x.costs for x in who])
-    costs[:, :3] *= np.array([x.slowdown for x in who])[:, None]
     capabilities = [x.capability for x in who if x.capability is not None]
     return AllocationProblem(
-        Coefficients(*costs.T),
+        Coefficients(*planned_costs(who, settings).T),
         settings.cycle_time_s,
         [_energy_limit(c) for c in capabilities],
         total_samples=samples,
         staleness=settings.staleness,
         min_samples=settings.min_samples,
-        max_samples=[c.max_samples for c in capabilities],
+        max_samples=[_most_samples(c, settings) for c in capabilities],
         max_epochs=settings.max_epochs,
     )
 
@@ -138,7 +142,13 @@ def _asked_samples(capabilities: Sequence[Capability], settings: Settings) -> in
         return settings.total_samples
     if settings.dataset is not None:
         return len(settings.dataset[0])
-    return max(sum(c.max_samples or 0 for c in capabilities), 1)
+    held = (min(c.max_samples or 0, settings.max_samples or MAX_COUNT) for c in capabilities)
+    return min(max(sum(held), 1), MAX_COUNT)
+
+
+def _most_samples(capability: Capability, settings: Settings) -> int | None:
+    limits = [x for x in (capability.max_samples, settings.max_samples) if x is not None]
+    return min(limits) if limits else None
 
 
 def _energy_limit(capability: Capability) -> float | None:

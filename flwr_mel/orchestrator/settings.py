@@ -14,6 +14,7 @@ from flwr_mel._validate import complain, count, number
 from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
 from flwr_mel.learners import Device
+from flwr_mel.learning import Learning
 from flwr_mel.orchestrator.capability import Capability
 from flwr_mel.solvers import Exact
 
@@ -106,6 +107,8 @@ class Settings:
         c: no two learners' epochs differ by more.
     min_samples : int
         d_l: least batch of a learner that takes part.
+    max_samples : int, optional
+        Nobody gets more, whatever it says of itself: bounds the weight of a learner that claims too much.
     max_epochs : int, optional
         Nobody does more.
     solver : Solver
@@ -128,15 +131,22 @@ class Settings:
         When to stop.
     seed : int
         One seed, one result.
+    learning : Learning, optional
+        Plan with times and energies learnt from the replies. Off by default: then what learners declare is
+        believed, and one that was late is taken for slower. Learners that declare nothing take part, from
+        conservative assumptions, if there is no default_profile.
     epochs_key, samples_key : str, optional
         Also put tau_k and d_k into the client's own config under these names, for clients that read e.g.
         ``config["local-epochs"]`` already.
+    allow_insecure_shards : bool
+        Parallelized mode: ship data to real devices even without TLS and registered nodes.
     """
 
     cycle_time_s: float
     total_samples: int | None = None
     staleness: int = 1
     min_samples: int = 1
+    max_samples: int | None = None
     max_epochs: int | None = None
     solver: Solver = field(default_factory=Exact)
     workload: Workload | None = None
@@ -148,15 +158,18 @@ class Settings:
     deadline_slack: float = 0.25
     stopping: Stopping = field(default_factory=Stopping)
     seed: int = 0
+    learning: Learning | None = None
     epochs_key: str | None = None
     samples_key: str | None = None
+    allow_insecure_shards: bool = False
 
     def __post_init__(self) -> None:
         number("cycle_time_s", self.cycle_time_s, above=0, remedy="Give seconds.")
         if self.total_samples is not None:
             count("total_samples", self.total_samples, least=1)
-        if self.max_epochs is not None:
-            count("max_epochs", self.max_epochs, least=1)
+        for name in ("max_epochs", "max_samples"):
+            if getattr(self, name) is not None:
+                count(name, getattr(self, name), least=1)
         count("staleness", self.staleness)
         count("min_samples", self.min_samples, least=1)
         count("seed", self.seed)
@@ -166,9 +179,11 @@ class Settings:
             if value not in list(kind):
                 raise complain(name, f"one of {', '.join(repr(str(o)) for o in kind)}", value)
             object.__setattr__(self, name, kind(value))
+        if not isinstance(self.allow_insecure_shards, bool):
+            raise complain("allow_insecure_shards", "True or False", self.allow_insecure_shards)
         if not isinstance(self.solver, Solver) or isinstance(self.solver, type):
             raise complain("solver", "a solver object such as Exact()", self.solver)
-        for name, wanted in (("workload", Workload), ("default_profile", Device)):
+        for name, wanted in (("workload", Workload), ("default_profile", Device), ("learning", Learning)):
             value = getattr(self, name)
             if value is not None and not isinstance(value, wanted):
                 raise complain(name, f"a flwr_mel.{wanted.__name__}", value)
@@ -193,9 +208,9 @@ class Settings:
                 "dataset", "a tuple of arrays, e.g. (features, labels), in parallelized mode", self.dataset
             )
         for i, array in enumerate(self.dataset):
-            if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+            if not isinstance(array, np.ndarray) or array.dtype.kind in "OV":
                 raise complain(
-                    f"dataset[{i}]", "a numpy array or memmap without objects", type(array).__name__
+                    f"dataset[{i}]", "a numpy array or memmap of numbers or text", type(array).__name__
                 )
         sizes = {len(array) for array in self.dataset}
         if len(sizes) != 1:

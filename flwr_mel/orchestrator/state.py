@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flwr_mel._validate import IntArray
+from flwr_mel.learning import Estimate
 from flwr_mel.orchestrator.capability import Capability, Costs
 
 
@@ -61,7 +62,11 @@ class LearnerState:
     doubt : str
         Why it cannot be given work.
     slowdown : float
-        Its times are taken for this much longer than it says, because it was late.
+        Its times are taken for this much longer than it says, because it was late. Without learning only.
+    declared : bool
+        Whether the costs are its own words, not a default.
+    estimate : Estimate, optional
+        What was learnt of it.
     """
 
     node: str
@@ -70,6 +75,8 @@ class LearnerState:
     costs: Costs | None = None
     doubt: str = "has not been asked yet"
     slowdown: float = 1.0
+    declared: bool = False
+    estimate: Estimate | None = None
 
     def __post_init__(self) -> None:
         self.name = self.name or self.node
@@ -77,7 +84,7 @@ class LearnerState:
     @property
     def order(self) -> tuple[int, int, str, str]:
         """Numbers before words, so that 2 comes before 10; node ids differ from run to run and come last."""
-        if self.name.isdecimal() and len(self.name) < 19:
+        if self.name.isascii() and self.name.isdecimal() and len(self.name) < 19:
             return (0, int(self.name), "", self.node)
         return (1, 0, self.name, self.node)
 
@@ -104,6 +111,8 @@ class State:
     stopped: Stopped | None = None
     #: Slowdowns of learners, by name, from before an interruption; taken over when they are met again.
     remembered: dict[str, float] = field(default_factory=dict)
+    #: Their estimates, likewise.
+    estimates: dict[str, Estimate] = field(default_factory=dict)
 
     def snapshot(self) -> dict[str, Any]:
         """Return what a later run needs to go on: plain types, for a checkpoint.
@@ -112,6 +121,7 @@ class State:
         from the seed and the cycle.
         """
         slow = {x.name: x.slowdown for x in self.learners.values() if x.slowdown != 1.0}
+        learnt = {x.name: x.estimate for x in self.learners.values() if x.estimate is not None}
         return {
             "cycle": self.cycles_done,
             "clock_s": self.clock_s,
@@ -119,6 +129,7 @@ class State:
             "best": self.best,
             "since_best": self.since_best,
             "slowdown": {**self.remembered, **slow},
+            "estimates": {name: x.as_dict() for name, x in {**self.estimates, **learnt}.items()},
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -135,3 +146,5 @@ class State:
         self.best = snapshot.get("best")
         self.since_best = int(snapshot.get("since_best", 0))
         self.remembered = dict(snapshot.get("slowdown", {}))
+        estimates = snapshot.get("estimates", {})
+        self.estimates = {str(name): Estimate.from_dict(x) for name, x in estimates.items()}

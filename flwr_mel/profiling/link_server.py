@@ -15,7 +15,7 @@ from time import monotonic
 from flwr_mel._validate import complain, count, number
 from flwr_mel.profiling.link_protocol import MAGIC, Stream
 
-log = logging.getLogger("flwr_mel")
+log = logging.getLogger("flwr.mel")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 #: Key of the node config that names a profile file. It stays on the device, so it is no wire key.
 PROFILE = "mel-profile"
 
-log = logging.getLogger("flwr_mel")
+log = logging.getLogger("flwr.mel")
 
 
 class ProfileReader:

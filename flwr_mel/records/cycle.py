@@ -36,7 +36,7 @@ class LearnerRecord:
     weight : int
         Samples that count in the average.
     time_s, energy_j : float
-        Predicted by the cost model.
+        Predicted by the cost model; with learning, the safe prediction that the plan was made with.
     energy_limit_j : float, optional
         E_k.
     limited_by : str
@@ -44,7 +44,9 @@ class LearnerRecord:
     reported_time_s, reported_energy_j : float, optional
         What the learner says it took.
     slowdown : float
-        Its times were taken for this much longer than it says, because it had been late before.
+        Planned time over declared time: more than 1 after it had been late, or by what was learnt of it.
+    round_trip_s : float, optional
+        From sending the task to the arrival of the reply, by the server's clock; only with learning.
     """
 
     learner: str
@@ -61,6 +63,26 @@ class LearnerRecord:
     reported_time_s: float | None = None
     reported_energy_j: float | None = None
     slowdown: float = 1.0
+    round_trip_s: float | None = None
+
+    def task_words(self) -> str:
+        """Say what a learner was given and what keeps it from more, or why it was given nothing.
+
+        Names and reasons come from the learners: what could move a cursor is replaced.
+        """
+        name = f"node {self.learner}" if self.learner.isdecimal() else printable(self.learner)
+        if not self.epochs:
+            reason = f", {printable(self.reason)}" if self.reason else ""
+            return f"{name}: {Outcome.LEFT_OUT}{reason}"
+        epochs = f"{self.epochs:,} epoch" + "s" * (self.epochs != 1)
+        samples = f"{self.samples:,} sample" + "s" * (self.samples != 1)
+        limit = f", limited by {printable(self.limited_by)}" if self.limited_by else ""
+        return f"{name}: {epochs}, {samples}{limit}"
+
+
+def printable(text: str) -> str:
+    """Return text that cannot move a cursor."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 @dataclass(slots=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flwr_mel._validate import complain
 from flwr_mel.records.cycle import CycleRecord
+
+log = logging.getLogger("flwr.mel")
 
 #: Anything that takes a finished cycle.
 Callback = Callable[[CycleRecord], None]
@@ -21,7 +25,8 @@ class JsonlWriter:
     ----------
     path : path
         The file; its directory is made. An existing file is continued; a last line that a crash cut off
-        is dropped first.
+        is dropped first. With checkpoints (docs/CHECKPOINTS.md) a resumed training also drops the lines of
+        cycles that it does again.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -40,6 +45,56 @@ class JsonlWriter:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
+
+    def snapshot(self) -> dict[str, int]:
+        """Return how far the file goes now, for a checkpoint."""
+        return {"bytes": self.path.stat().st_size if self.path.exists() else 0}
+
+    def restore(self, snapshot: Mapping[str, int], records: Sequence[CycleRecord]) -> None:
+        """Bring the file to where a checkpoint was written: no cycle twice, none missing.
+
+        Lines after that point are of cycles which are done again, and are dropped. A file that is not there
+        any more, or is new, gets all records. One that is neither is left alone, with an error.
+
+        Parameters
+        ----------
+        snapshot : mapping
+            From `snapshot`; empty when this writer was not there then.
+        records : sequence of CycleRecord
+            The cycles in the checkpoint.
+        """
+        content = self.path.read_bytes() if self.path.exists() else b""
+        if not content:
+            for record in records:
+                self(record)
+            return
+        end = snapshot.get("bytes", -1)
+        if not _ends_with(content[: max(end, 0)], end, records):
+            raise complain(
+                "JsonlWriter's path",
+                "the file that the resumed training wrote, or a new one",
+                str(self.path),
+                "Give another path (it gets the earlier cycles too), or put the file back.",
+            )
+        if len(content) > end:
+            text = "%s: %d cycles after the checkpoint are dropped, they are done again"
+            log.info(text, self.path, content.count(b"\n", end))
+            with self.path.open("r+b") as file:
+                file.truncate(end)
+                os.fsync(file.fileno())
+
+
+def _ends_with(kept: bytes, end: int, records: Sequence[CycleRecord]) -> bool:
+    """Whether `end` bytes are there, in whole lines of which the last is the last record's."""
+    if len(kept) != end or (kept and not kept.endswith(b"\n")):
+        return False
+    if not records:
+        return True
+    try:
+        cycle: object = json.loads(kept.splitlines()[-1])["cycle"]
+    except (ValueError, LookupError, TypeError):
+        return False
+    return cycle == records[-1].cycle
 
 
 def read_jsonl(path: str | os.PathLike[str]) -> Iterator[CycleRecord]:

@@ -1,4 +1,4 @@
-"""A client proxy that remembers why its client failed.
+"""A client proxy that remembers why its client failed and how long it took.
 
 The classic API reports failures without saying whose they are; this one stands between the server and the
 real proxy and keeps that knowledge.
@@ -14,7 +14,7 @@ from flwr.server.client_proxy import ClientProxy
 
 
 class TaskProxy(ClientProxy):
-    """Trains under the cycle's deadline and remembers how it failed; passes on everything else.
+    """Trains under the cycle's deadline, remembers how it failed and what it took; passes on the rest.
 
     Parameters
     ----------
@@ -31,6 +31,7 @@ class TaskProxy(ClientProxy):
         self.deadline_s = deadline_s
         self.failure = ""
         self.late = False
+        self.round_trip_s: float | None = None
 
     def __getattr__(self, name: str) -> Any:
         """Give what only the real proxy has, such as ``node_id``, which Flower's workflows read."""
@@ -49,6 +50,7 @@ class TaskProxy(ClientProxy):
             self.late = limit is not None and monotonic() - start >= limit
             self.failure = "no reply in time" if self.late else str(error)
             raise
+        self.round_trip_s = monotonic() - start
         if result.status.code is not Code.OK:
             self.failure = result.status.message or str(result.status.code)
         return result

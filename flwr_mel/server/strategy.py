@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
+from flwr_mel.checkpoint import Checkpoints
+from flwr_mel.checkpoint.keeper import Keeper, Model
 from flwr_mel.orchestrator import (
     Orchestrator,
     RefusedUpdate,
@@ -32,14 +35,18 @@ from flwr_mel.orchestrator import (
 )
 from flwr_mel.orchestrator.inner import check_inner
 from flwr_mel.orchestrator.messages import task_words
-from flwr_mel.orchestrator.updates import Arrays
+from flwr_mel.orchestrator.updates import Arrays, check_metrics, decode
 from flwr_mel.records import Callback, CycleRecord, Outcome
 from flwr_mel.server.asking import Questions
+from flwr_mel.server.evaluations import check_evaluations
 from flwr_mel.server.proxy import TaskProxy
+from flwr_mel.serverapp.transport import check_transport
 
 Results = list[tuple[ClientProxy, FitRes]]
 Failures = list[tuple[ClientProxy, FitRes] | BaseException]
 Failed = dict[str, tuple[Outcome, str]]
+#: How Flower names numpy's format.
+_NUMPY = "numpy.ndarray"
 
 
 class MelStrategy(Strategy):
@@ -56,10 +63,16 @@ class MelStrategy(Strategy):
         Each takes every finished `CycleRecord`, e.g. `flwr_mel.records.JsonlWriter`.
     probe_timeout_s : float
         How long new learners may take to say what they can do. A simulation's engine starts in this time.
+    checkpoints : flwr_mel.checkpoint.Checkpoints or path, optional
+        Where to keep a checkpoint of every cycle; see docs/CHECKPOINTS.md. When there are some already,
+        training goes on after the last one; ask `rounds_left` for the number of rounds then.
+    resume : bool
+        False: there must not be any yet.
     **settings
         Keyword arguments of `flwr_mel.orchestrator.Settings`: cycle_time_s (required), total_samples,
-        staleness, min_samples, max_epochs, solver, workload, mode, dataset, default_profile,
-        on_infeasible, enforce_deadline, deadline_slack, stopping, seed, epochs_key, samples_key.
+        staleness, min_samples, max_samples, max_epochs, solver, workload, mode, dataset, default_profile,
+        on_infeasible, enforce_deadline, deadline_slack, stopping, seed, learning, epochs_key,
+        samples_key.
     """
 
     def __init__(
@@ -68,6 +81,8 @@ class MelStrategy(Strategy):
         *,
         callbacks: Iterable[Callback] = (),
         probe_timeout_s: float = 120.0,
+        checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
+        resume: bool = True,
         **settings: Any,
     ) -> None:
         super().__init__()
@@ -75,6 +90,7 @@ class MelStrategy(Strategy):
         self.strategy = inner_strategy
         self.records: list[CycleRecord] = []
         self.orchestrator = Orchestrator(Settings(**settings), [self.records.append, *callbacks])
+        self._keeper = Keeper(checkpoints, resume, inner_strategy, self.orchestrator, self.records, _numbered)
         self._questions = Questions(probe_timeout_s)
         self._sent: dict[str, tuple[TaskProxy, Task]] = {}
         self._model: Arrays = []
@@ -85,8 +101,21 @@ class MelStrategy(Strategy):
         return self.orchestrator.state.stopped
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
-        """Leave it to the inner strategy."""
-        return self.strategy.initialize_parameters(client_manager)
+        """Leave it to the inner strategy, unless there is a checkpoint to go on from."""
+        given = self.strategy.initialize_parameters(client_manager)
+        model = self._keeper.resume(given)
+        return given if model is None else ndarrays_to_parameters(list(model.values()))
+
+    def rounds_left(self, num_rounds: int) -> int:
+        """Return how many rounds Flower is to run: ``ServerConfig(num_rounds=strategy.rounds_left(100))``.
+
+        Parameters
+        ----------
+        num_rounds : int
+            Cycles in all, those before an interruption included.
+        """
+        self._keeper.resume(None, inner=False)
+        return self._keeper.rounds_left(num_rounds)
 
     # --- training -----------------------------------------------------------------------------------
 
@@ -98,9 +127,12 @@ class MelStrategy(Strategy):
         self._sent = {}
         if self.stopped is not None:
             return []
+        self._keeper.begin(parameters)
         self._model = parameters_to_ndarrays(parameters)
-        proposed = self.strategy.configure_fit(server_round, parameters, client_manager)
+        proposed = self.strategy.configure_fit(cycle, parameters, client_manager)
         clients = {client.cid: (client, ins) for client, ins in proposed}
+        for client, _ in clients.values():
+            check_transport(client, self.orchestrator.settings)
         strangers = self.orchestrator.strangers(clients)
         self._questions.ask([clients[cid][0] for cid in strangers], cycle)
         for cid, said in self._questions.answers().items():
@@ -133,12 +165,16 @@ class MelStrategy(Strategy):
             if cid not in clean and cid not in failed:
                 outcome = Outcome.LATE if proxy.late else Outcome.FAILED
                 failed[cid] = (outcome, brief(proxy.failure or "no reply"))
-        self.orchestrator.settle({cid: r.num_examples for cid, r in clean.items()}, failed, reports)
+        weights = {cid: r.num_examples for cid, r in clean.items()}
+        took = {cid: proxy.round_trip_s for cid, (proxy, _) in self._sent.items()}
+        round_trips = {cid: seconds for cid, seconds in took.items() if seconds is not None}
+        self.orchestrator.settle(weights, failed, reports, round_trips)
         # In the order of the tasks, so that sums have the same bits whoever answers first.
         ordered = [(self._sent[cid][0].client, clean[cid]) for cid in self._sent if cid in clean]
         if not ordered:
             return None, {}
-        parameters, metrics = self.strategy.aggregate_fit(server_round, ordered, failures)
+        cycle = self.orchestrator.cycle_of(server_round)
+        parameters, metrics = self.strategy.aggregate_fit(cycle, ordered, failures)
         self.orchestrator.observe({f"train-{key}": value for key, value in metrics.items()})
         return parameters, metrics
 
@@ -164,16 +200,15 @@ class MelStrategy(Strategy):
     def _clean(self, result: FitRes, task: Task) -> FitRes:
         """Return the result with checked arrays and the server's own weight, or refuse it."""
         weight = check_weight(result.num_examples, task.samples)
-        size = sum(array.nbytes for array in self._model) + 4096 * len(self._model)
-        if sum(len(tensor) for tensor in result.parameters.tensors) > 2 * size:
-            raise RefusedUpdate("its parameters have far more bytes than the model")
-        try:
-            update = parameters_to_ndarrays(result.parameters)
-        except Exception as error:
-            raise RefusedUpdate(f"its parameters cannot be decoded: {error}") from None
+        check_metrics(result.metrics)
+        tensors = result.parameters.tensors
+        if len(tensors) != len(self._model):
+            raise RefusedUpdate(f"{len(tensors)} arrays instead of {len(self._model)}")
+        named = zip(tensors, self._model, strict=True)
+        update = [decode(f"array {i}", data, mine) for i, (data, mine) in enumerate(named)]
         checked = check_update(update, self._model)
         same = all(new is old for new, old in zip(checked, update, strict=True))
-        parameters = result.parameters if same else ndarrays_to_parameters(checked)
+        parameters = Parameters(tensors, _NUMPY) if same else ndarrays_to_parameters(checked)
         metrics = {k: v for k, v in result.metrics.items() if not k.startswith("mel-")}
         return FitRes(result.status, parameters, weight, metrics)
 
@@ -181,9 +216,11 @@ class MelStrategy(Strategy):
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
         """Leave it to the inner strategy; put its metrics on record."""
-        if self.stopped is not None:
+        cycle = self.orchestrator.cycle_of(server_round)
+        # What a resumed training starts with was evaluated when its cycle ended.
+        if self.stopped is not None or cycle > server_round == 0:
             return None
-        result = self.strategy.evaluate(server_round, parameters)
+        result = self.strategy.evaluate(cycle, parameters)
         if result is not None:
             self.orchestrator.observe({"loss": result[0], **result[1]})
         return result
@@ -194,7 +231,9 @@ class MelStrategy(Strategy):
         """Leave it to the inner strategy; after the stop nobody is asked."""
         if self.stopped is not None:
             return []
-        instructions = self.strategy.configure_evaluate(server_round, parameters, client_manager)
+        self._keeper.see(parameters)
+        cycle = self.orchestrator.cycle_of(server_round)
+        instructions = self.strategy.configure_evaluate(cycle, parameters, client_manager)
         if not instructions:
             self.orchestrator.close()
         return instructions
@@ -206,10 +245,16 @@ class MelStrategy(Strategy):
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Leave it to the inner strategy; put its metrics on record and end the cycle."""
-        loss, metrics = self.strategy.aggregate_evaluate(server_round, results, failures)
+        checked = check_evaluations(results)
+        cycle = self.orchestrator.cycle_of(server_round)
+        loss, metrics = self.strategy.aggregate_evaluate(cycle, checked, failures)
         self.orchestrator.observe({**({} if loss is None else {"loss": loss}), **metrics})
         self.orchestrator.close()
         return loss, metrics
+
+
+def _numbered(parameters: Parameters) -> Model:
+    return {str(i): array for i, array in enumerate(parameters_to_ndarrays(parameters))}
 
 
 def _refuse_masked(results: Results) -> None:

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from flwr_mel import wire
-from flwr_mel.serverapp.replies import report_of
+from flwr_mel.serverapp.replies import is_from, report_of
 
 Answer = dict[str, object] | None
 _PAUSE_S = 0.1
@@ -67,8 +67,9 @@ class Questions:
         end = monotonic() + self.timeout_s
         while self._open:
             for reply in grid.pull_messages(list(self._open)):
-                node = self._open.pop(reply.metadata.reply_to_message_id, None)
-                if node is not None:
+                node = self._open.get(reply.metadata.reply_to_message_id)
+                if node is not None and is_from(reply, node):
+                    del self._open[reply.metadata.reply_to_message_id]
                     heard[node] = None if reply.has_error() else report_of(reply)
                     self._mute.discard(node)
             waited_for = set(self._open.values()) - self._mute

@@ -1,0 +1,462 @@
+"""What learning from the replies is worth: real plans against hidden true costs, seeded traces."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, pstdev
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.tables import PAGE, table, write_section
+from flwr_mel import wire
+from flwr_mel.learning import Learning
+from flwr_mel.orchestrator import Orchestrator, Settings, Task
+from flwr_mel.records import LearnerRecord, Outcome
+
+FloatArray = npt.NDArray[np.float64]
+
+RESULTS = Path(__file__).parent / "results" / "learning.json"
+FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "learning"
+
+LEARNERS, SAMPLES, CYCLE_S, SLACK = 8, 4000, 10.0, 0.25
+NOISE = {"compute": 0.06, "link": 0.15}
+#: Cycles at the start that do not count: what is promised is promised for learners that are known.
+SETTLING = 5
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The truth: log-factors on the declared costs, per cycle and learner, without and with the noise."""
+
+    declared: FloatArray
+    compute: FloatArray
+    link: FloatArray
+    noisy_compute: FloatArray
+    noisy_link: FloatArray
+
+    def costs(self, cycle: int, k: int, margin: float = 0.0) -> list[float]:
+        """Return the true mean costs, or a quantile of them."""
+        c2, c1, c0 = self.declared[k]
+        compute = math.exp(self.compute[cycle, k] + margin * NOISE["compute"])
+        link = math.exp(self.link[cycle, k] + margin * NOISE["link"])
+        return [c2 * compute, c1 * link, c0 * link]
+
+    def seconds(self, cycle: int, k: int, task: Task) -> tuple[float, float]:
+        """Return what training and the link really take."""
+        c2, c1, c0 = self.declared[k]
+        train = c2 * task.epochs * task.samples * math.exp(self.noisy_compute[cycle, k])
+        return train, (c1 * task.samples + c0) * math.exp(self.noisy_link[cycle, k])
+
+
+def _steady(_: np.random.Generator, compute: FloatArray, link: FloatArray) -> None:
+    """Declared values are off, but constantly so."""
+
+
+def _drift(rng: np.random.Generator, compute: FloatArray, link: FloatArray) -> None:
+    compute += np.cumsum(rng.normal(0, 0.03, compute.shape), axis=0)
+    link += np.cumsum(rng.normal(0, 0.03, link.shape), axis=0)
+
+
+def _throttling(rng: np.random.Generator, compute: FloatArray, _: FloatArray) -> None:
+    for k in range(compute.shape[1]):
+        start = int(rng.integers(10, len(compute) // 2))
+        compute[start : start + int(rng.integers(10, 20)), k] += math.log(2)
+
+
+def _link_changes(rng: np.random.Generator, _: FloatArray, link: FloatArray) -> None:
+    for k in range(link.shape[1]):
+        start = int(rng.integers(10, len(link) // 2))
+        link[start : start + int(rng.integers(10, 20)), k] += math.log(3)
+
+
+def _faster(rng: np.random.Generator, compute: FloatArray, _: FloatArray) -> None:
+    for k in range(0, compute.shape[1], 2):
+        compute[int(rng.integers(10, len(compute) // 2)) :, k] -= math.log(2)
+
+
+def _outliers(rng: np.random.Generator, compute: FloatArray, _: FloatArray) -> None:
+    compute += math.log(3) * (rng.random(compute.shape) < 0.02)
+
+
+Change = Callable[[np.random.Generator, FloatArray, FloatArray], None]
+SCENARIOS: dict[str, tuple[Change, ...]] = {
+    "steady": (_steady,),
+    "drift": (_drift,),
+    "throttling": (_throttling,),
+    "link changes": (_link_changes,),
+    "faster devices": (_faster,),
+    "single outliers": (_outliers,),
+    "all of these": (_drift, _throttling, _link_changes, _faster, _outliers),
+}
+
+
+def trace(changes: Sequence[Change], cycles: int, rng: np.random.Generator) -> Trace:
+    """Draw a fleet and what becomes of it.
+
+    Parameters
+    ----------
+    changes : sequence of callables
+        What happens; single outliers are noise, not truth.
+    cycles : int
+        How long.
+    rng : numpy Generator
+        One seed, one trace.
+    """
+    spread = np.exp(rng.normal(0, 0.5, (LEARNERS, 2)))
+    declared = np.column_stack((5e-4 * spread[:, 0], 2e-3 * spread[:, 1], 0.5 * spread[:, 1]))
+    off = rng.normal(0, 0.2, (2, LEARNERS))
+    compute, link = np.tile(off[0], (cycles, 1)), np.tile(off[1], (cycles, 1))
+    odd = np.zeros_like(compute)
+    for change in changes:
+        change(rng, odd if change is _outliers else compute, link)
+    return Trace(
+        declared,
+        compute,
+        link,
+        compute + odd + rng.normal(0, NOISE["compute"], compute.shape),
+        link + rng.normal(0, NOISE["link"], link.shape),
+    )
+
+
+class Declared:
+    """Believes what was declared, whatever happens."""
+
+    learning: Learning | None = None
+    #: How replies after the deadline are put on record; the orchestrator's own rule looks at LATE.
+    late = Outcome.FAILED
+
+    def costs(self, truth: Trace, _: int, k: int) -> list[float]:
+        """Return the costs that the learner is said to have in a cycle."""
+        return [float(x) for x in truth.declared[k]]
+
+    def see(self, k: int, compute: float, link: float) -> None:
+        """Take in the ratios of observed to declared seconds."""
+
+
+class LateRule(Declared):
+    """The orchestrator without learning: slower by half after a late reply, then trusted again."""
+
+    late = Outcome.LATE
+
+
+class MovingAverage(Declared):
+    """Plain mean of the last ratios, and so many of their standard deviations on top of it."""
+
+    def __init__(self, window: int = 5, margin: float = 0.0) -> None:
+        self.window, self.margin = window, margin
+        self.seen: dict[int, list[tuple[float, float]]] = defaultdict(list)
+
+    def costs(self, truth: Trace, _: int, k: int) -> list[float]:
+        """Return the declared costs times the mean ratios."""
+        c2, c1, c0 = truth.declared[k]
+        last = self.seen[k][-self.window :] or [(1.0, 1.0)]
+        compute, link = (fmean(x) + self.margin * pstdev(x) for x in zip(*last, strict=True))
+        return [c2 * compute, c1 * link, c0 * link]
+
+    def see(self, k: int, compute: float, link: float) -> None:
+        """Keep the ratios."""
+        self.seen[k].append((compute, link))
+
+
+class Oracle(Declared):
+    """Knows the true mean of this very cycle, and so many deviations of the noise on top of it."""
+
+    def __init__(self, margin: float = 0.0) -> None:
+        self.margin = margin
+
+    def costs(self, truth: Trace, cycle: int, k: int) -> list[float]:
+        """Return the truth."""
+        return truth.costs(cycle, k, self.margin)
+
+
+class Ours(Declared):
+    """Declares once; the orchestrator learns."""
+
+    late = Outcome.LATE
+
+    def __init__(self, on_time: float, of: str = "learner") -> None:
+        self.learning = Learning(on_time=on_time, of=of)  # type: ignore[arg-type]
+
+
+METHODS: dict[str, Callable[[], Declared]] = {
+    "declared": Declared,
+    "late rule": LateRule,
+    "moving average": MovingAverage,
+    "moving average, 0.95": lambda: MovingAverage(10, 1.645),
+    "oracle, mean": Oracle,
+    "oracle, 0.95": lambda: Oracle(1.645),
+    "learning, 0.9": lambda: Ours(0.9),
+    "learning, 0.95": lambda: Ours(0.95),
+    "learning, 0.99": lambda: Ours(0.99),
+    "learning, 0.9 of cycles": lambda: Ours(0.9, "cycle"),
+}
+
+
+@dataclass
+class Tally:
+    """Counts of one method on some traces, after the settling cycles."""
+
+    reports: int = 0
+    missed: int = 0
+    beyond_plan: int = 0
+    cycles: int = 0
+    cycles_missed: int = 0
+    idle: list[float] = field(default_factory=list)
+    epochs: list[float] = field(default_factory=list)
+    epochs_in_time: list[float] = field(default_factory=list)
+    planned: list[list[float]] = field(default_factory=list)
+
+    def add(self, rows: Sequence[tuple[LearnerRecord, float]]) -> None:
+        """Take in the tasks of one cycle and what they really took."""
+        late = [seconds > CYCLE_S for _, seconds in rows]
+        self.reports += len(rows)
+        self.missed += sum(late)
+        self.beyond_plan += sum(seconds > row.time_s for row, seconds in rows)
+        self.cycles += 1
+        self.cycles_missed += any(late)
+        self.idle += [max(0.0, 1 - seconds / CYCLE_S) for _, seconds in rows]
+        self.epochs.append(sum(row.epochs for row, _ in rows) / LEARNERS)
+        kept = (row.epochs for (row, _), x in zip(rows, late, strict=True) if not x)
+        self.epochs_in_time.append(sum(kept) / LEARNERS)
+
+    def summary(self) -> dict[str, float]:
+        """Return shares and means."""
+        return {
+            "missed": self.missed / self.reports,
+            "beyond_plan": self.beyond_plan / self.reports,
+            "cycles_missed": self.cycles_missed / self.cycles,
+            "idle": fmean(self.idle),
+            "epochs": fmean(self.epochs),
+            "epochs_in_time": fmean(self.epochs_in_time),
+            "reports": self.reports,
+            "cycles": self.cycles,
+        }
+
+
+def run(method: Declared, truth: Trace, tally: Tally) -> None:
+    """Let the orchestrator plan a whole trace.
+
+    Parameters
+    ----------
+    method : Declared
+        What it is told, and whether it learns.
+    truth : Trace
+        What tasks really take.
+    tally : Tally
+        Told the outcome.
+    """
+    brain = Orchestrator(
+        Settings(
+            cycle_time_s=CYCLE_S,
+            total_samples=SAMPLES,
+            staleness=3,
+            enforce_deadline=True,
+            deadline_slack=SLACK,
+            learning=method.learning,
+        )
+    )
+    nodes = [str(k) for k in range(LEARNERS)]
+    for cycle in range(len(truth.compute)):
+        for k, node in enumerate(nodes):
+            costs = (*method.costs(truth, cycle, k), 0.0, 0.0, 0.0)
+            words = dict(zip(wire.COEFFICIENTS, costs, strict=True))
+            brain.hear(node, {wire.LEARNER: node, wire.MAX_SAMPLES: SAMPLES, **words})
+        plan = brain.plan(cycle + 1, nodes)
+        record = brain.record
+        if record is None:
+            raise RuntimeError("the orchestrator stopped by itself")
+        rows = {row.node: row for row in record.learners}
+        used, failed, reports, trips = {}, {}, {}, {}
+        for task in plan.tasks:
+            k = int(task.node)
+            train, link = truth.seconds(cycle, k, task)
+            c2, c1, c0 = truth.declared[k]
+            told = (c2 * task.epochs * task.samples, c1 * task.samples + c0)
+            trips[task.node] = train + link
+            if train + link <= CYCLE_S * (1 + SLACK):
+                used[task.node] = task.samples
+                reports[task.node] = {wire.TRAIN_SECONDS: train}
+                method.see(k, train / told[0], link / told[1])
+            else:
+                failed[task.node] = (method.late, "no reply in time")
+                least = CYCLE_S * (1 + SLACK) / rows[task.node].time_s
+                now = method.costs(truth, cycle, k)
+                method.see(k, least * now[0] / c2, least * now[2] / c0)
+        brain.settle(used, failed, reports, {node: trips[node] for node in used})
+        if cycle >= SETTLING:
+            tally.add([(rows[node], seconds) for node, seconds in trips.items()])
+        tally.planned.append([rows[node].slowdown for node in nodes])
+        brain.close()
+
+
+def study(seeds: int, cycles: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Run every method on the same traces.
+
+    Parameters
+    ----------
+    seeds, cycles : int
+        How many traces of each kind, and how long.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for i, (scenario, changes) in enumerate(SCENARIOS.items()):
+        traces = [trace(changes, cycles, np.random.default_rng([i, seed])) for seed in range(seeds)]
+        found[scenario] = {}
+        for name, make in METHODS.items():
+            tally = Tally()
+            for truth in traces:
+                run(make(), truth, tally)
+            found[scenario][name] = tally.summary()
+    return found
+
+
+def document(found: dict[str, dict[str, dict[str, float]]], seeds: int, cycles: int) -> str:
+    """Return the section of docs/BENCHMARKS.md."""
+    reports = int(next(iter(found["steady"].values()))["reports"])
+    parts = [
+        f"""## Learning what learners take
+
+Generated by `python -m bench.learning`.
+
+{LEARNERS} learners, {SAMPLES:,} samples, T = {CYCLE_S:g} s, c = 3; the orchestrator with the exact solver
+plans, hidden true costs answer. Declared costs are off by about 20 percent; single cycles deviate by
+{NOISE["compute"]:.0%} (computing) and {NOISE["link"]:.0%} (link). {seeds} seeded traces of {cycles} cycles
+for each kind, the same for all methods; the first {SETTLING} cycles do not count, which leaves about
+{reports:,} reports per cell. Replies later than {1 + SLACK:g} T are lost, and only that is known of them.
+
+Throttling: twice as slow for 10 to 20 cycles. Link changes: three times as slow. Faster devices: half of them
+become twice as fast. Single outliers: one report in 50 computes three times as long. "Late rule" is the
+orchestrator without learning. Moving average: of the last 5 ratios; "0.95": of the last 10, and 1.645 of
+their standard deviations. The oracles know the true mean of the very cycle; "0.95" also the noise, and adds
+its 0.95 quantile to both costs.
+
+What is promised holds while nothing jumps. A jump is believed at the second report that shows it, so that
+each one upwards costs about two late reports, whatever was promised; a single outlier is never followed.
+
+Share of reports that miss T:
+""",
+        _by_scenario(found, "missed", lambda x: f"{x:.1%}"),
+        "\nShare of cycles in which at least one learner misses T:\n",
+        _by_scenario(found, "cycles_missed", lambda x: f"{x:.0%}"),
+        "\nIdle share of T, over all reports (a late one idles not at all):\n",
+        _by_scenario(found, "idle", lambda x: f"{x:.1%}"),
+        "\nMean epochs that arrive within T, as a ratio to those of the oracle at 0.95:\n",
+        _by_scenario(_relative(found), "ratio", lambda x: f"{x:.2f}"),
+        "\n![Misses of T by method, and one throttled learner](figures/learning.png)",
+    ]
+    return "\n".join(parts)
+
+
+def _relative(found: dict[str, dict[str, dict[str, float]]]) -> dict[str, dict[str, dict[str, float]]]:
+    return {
+        scenario: {
+            name: {"ratio": x["epochs_in_time"] / methods["oracle, 0.95"]["epochs_in_time"]}
+            for name, x in methods.items()
+        }
+        for scenario, methods in found.items()
+    }
+
+
+def _by_scenario(
+    found: dict[str, dict[str, dict[str, float]]], key: str, form: Callable[[float], str]
+) -> str:
+    rows = [[name, *(form(found[scenario][name][key]) for scenario in found)] for name in METHODS]
+    return table(["", *found], rows)
+
+
+def draw(found: dict[str, dict[str, dict[str, float]]], cycles: int) -> None:
+    """Plot misses by method and the plans for one throttled learner."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    mpl.rcParams.update({"font.size": 9, "svg.hashsalt": "flwr_mel", "svg.fonttype": "none"})
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
+    shown = {
+        "declared": ("#000000", "x"),
+        "late rule": ("#7F7F7F", "v"),
+        "moving average": ("#E69F00", "s"),
+        "moving average, 0.95": ("#D55E00", "<"),
+        "oracle, 0.95": ("#009E73", "D"),
+        "learning, 0.9": ("#56B4E9", "^"),
+        "learning, 0.95": ("#0072B2", "o"),
+        "learning, 0.99": ("#CC79A7", "P"),
+    }
+    for i, (name, (colour, marker)) in enumerate(shown.items()):
+        at = np.arange(len(found)) + (i - len(shown) / 2) * 0.09
+        misses = [100 * found[scenario][name]["missed"] for scenario in found]
+        left.scatter(misses, at, color=colour, marker=marker, s=26, label=name)
+    left.axvline(5, color="0.6", lw=0.8, ls="--")
+    left.set_yticks(range(len(found)), list(found))
+    left.invert_yaxis()
+    left.set_xscale("symlog", linthresh=2)
+    left.set_xticks([0, 1, 2, 5, 10, 20, 50], ["0", "1", "2", "5", "10", "20", "50"])
+    left.set(xlabel="reports that miss T, percent", title="Misses; the line is 5 percent")
+    left.set_xlim(-0.2, 75)
+    figure.legend(
+        *left.get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside lower left", ncols=4
+    )
+    truth = trace(SCENARIOS["throttling"], cycles, np.random.default_rng([2, 0]))
+    tally = Tally()
+    run(Ours(0.95), truth, tally)
+    k = int(np.argmax(truth.compute.max(axis=0) - truth.compute.min(axis=0)))
+    x = np.arange(1, cycles + 1)
+    right.plot(
+        x, np.exp(truth.noisy_compute[:, k]), ".", color="#7F7F7F", ms=4, label="computing, single cycles"
+    )
+    right.step(
+        x, np.exp(truth.compute[:, k]), where="mid", color="#000000", lw=1.5, label="computing, true mean"
+    )
+    right.step(
+        x,
+        [p[k] for p in tally.planned],
+        where="mid",
+        color="#0072B2",
+        lw=1.5,
+        label="planned, computing and link",
+    )
+    right.set(
+        xlabel="cycle", ylabel="time over declared time", title="One throttled learner, planned for 0.95"
+    )
+    right.set_ylim(bottom=0)
+    right.legend(fontsize=7, frameon=False)
+    for axes in (left, right):
+        axes.grid(visible=True, color="0.9")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    FIGURE.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(f"{FIGURE}.png", dpi=160)
+    figure.savefig(f"{FIGURE}.svg", metadata={"Date": None})
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure, print, and write unless in a hurry."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke test: small, prints only")
+    options = parser.parse_args(arguments)
+    logging.getLogger("flwr_mel").setLevel(logging.ERROR)
+    seeds, cycles = (1, 40) if options.quick else (4, 60)
+    start = perf_counter()
+    found = study(seeds, cycles)
+    text = document(found, seeds, cycles)
+    print(text, f"\n{perf_counter() - start:.0f} s")
+    if options.quick:
+        return
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    raw = {"seeds": seeds, "cycles": cycles, "learners": LEARNERS, "noise": NOISE, "results": found}
+    RESULTS.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+    draw(found, cycles)
+    write_section(PAGE, "learning", text)
+
+
+if __name__ == "__main__":
+    main()

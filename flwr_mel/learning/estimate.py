@@ -1,0 +1,239 @@
+"""What is learnt of one learner: factors on its declared costs, and how much safety its plans need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr_mel._validate import complain, count, number
+from flwr_mel.learning.logfilter import LogFilter
+from flwr_mel.learning.observation import Observation
+from flwr_mel.learning.settings import Learning
+
+Costs = tuple[float, float, float, float, float, float]
+
+# A learner's word alone makes it at most so much cheaper than declared, or than its round trip allows.
+_CLAIM, _UNDECLARED_CLAIM = 8.0, 1000.0
+# ... and at most so much dearer.
+_DEARER = 1000.0
+_FADE, _MOST_IDLE = 0.9, 100
+_SAFETY_STEP, _LEAST_SAFETY, _MOST_SAFETY = 0.1, 0.6, 2.0
+_FILTERS = ("compute", "link", "energy")
+
+
+@dataclass(slots=True)
+class Estimate:
+    """Beliefs about one learner.
+
+    Parameters
+    ----------
+    compute, link, energy : LogFilter
+        Log-factors on c2, on c1 and c0, and on the g's.
+    told : tuple of three bools
+        Which of the three the learner declared. Assumed costs are conservative already: before the first
+        report they get no safety on top.
+    base : tuple of six floats, optional
+        The costs that were assumed for a learner that declared nothing; the factors are relative to them.
+    safety : float
+        Multiplies the margins. It grows with every report later than planned and shrinks with the others, so
+        that the promised share is kept in the long run even where the noise is not normal.
+    share : float, optional
+        Of computing in the last task's time.
+    idle : int
+        Cycles without a task. What is held against a learner fades meanwhile: it could not show otherwise.
+    """
+
+    compute: LogFilter
+    link: LogFilter
+    energy: LogFilter
+    told: tuple[bool, bool, bool]
+    base: Costs | None = None
+    safety: float = 1.0
+    share: float | None = None
+    idle: int = 0
+
+    @classmethod
+    def start(cls, costs: Costs, *, declared: bool, assumed: bool, learning: Learning) -> Estimate:
+        """Begin with what was declared or assumed.
+
+        Parameters
+        ----------
+        costs : tuple of six floats
+            c2, c1, c0, g2, g1, g0.
+        declared : bool
+            Whether the learner itself said so.
+        assumed : bool
+            Whether the costs are the server's assumption and must be kept with the estimate.
+        learning : Learning
+            Spreads and noise.
+        """
+        # Zero says nothing: a link or a battery that costs nothing has not been described.
+        told = (declared, declared and any(costs[1:3]), declared and any(costs[3:]))
+        spreads = [learning.declared_spread if x else learning.undeclared_spread for x in told]
+        noise = min(max(learning.noise**2, 1e-4), 4.0)
+        compute, link, energy = (LogFilter(spread**2, noise) for spread in spreads)
+        return cls(compute, link, energy, told, costs if assumed else None)
+
+    @property
+    def declared(self) -> bool:
+        """Whether the learner declared what computing takes."""
+        return self.told[0]
+
+    def factors(self, level: float) -> tuple[float, float, float]:
+        """Return by how much to multiply c2, c1 and c0, and the g's, to be safe with this probability.
+
+        Parameters
+        ----------
+        level : float
+            Probability that the whole task stays within its planned time.
+        """
+        margins = [x.margin(level) * self.safety for x in self._filters]
+        if self.share is not None and margins[0] > 0 and margins[1] > 0:
+            # Computing and link err independently, so that both together need less than each by itself.
+            own, other = self.share * margins[0], (1 - self.share) * margins[1]
+            together = math.hypot(own, other) / (own + other)
+            margins[0], margins[1] = margins[0] * together, margins[1] * together
+        compute, link, energy = (
+            math.exp(self._faded(x.mean + margin)) if told or x.seen else 1.0
+            for told, x, margin in zip(self.told, self._filters, margins, strict=True)
+        )
+        return compute, link, energy
+
+    @property
+    def _filters(self) -> tuple[LogFilter, LogFilter, LogFilter]:
+        return self.compute, self.link, self.energy
+
+    def _faded(self, log_factor: float) -> float:
+        return log_factor * _FADE**self.idle if log_factor > 0 else log_factor
+
+    def rest(self) -> None:
+        """Note a cycle without a task."""
+        self.idle = min(self.idle + 1, _MOST_IDLE)
+
+    def observe(self, costs: Costs, seen: Observation, learning: Learning, level: float) -> None:
+        """Learn from one task.
+
+        Parameters
+        ----------
+        costs : tuple of six floats
+            Declared or assumed, as the plan used them.
+        seen : Observation
+            What came back.
+        learning : Learning
+            Drift and memory.
+        level : float
+            The probability with which the task was to stay within its planned time.
+        """
+        c2, c1, c0, g2, g1, g0 = costs
+        steps, d = float(seen.epochs * seen.samples), float(seen.samples)
+        compute, link, energy = c2 * steps, c1 * d + c0, g2 * steps + g1 * d + g0
+        if not (compute > 0 and link > 0):
+            return
+        expected = (compute * math.exp(self.compute.mean), link * math.exp(self.link.mean))
+        if seen.late_after_s is not None:
+            missing = _log_ratio(seen.late_after_s, sum(expected))
+            for x in (self.compute, self.link):
+                x.observe_at_least(x.mean + missing, self._drift(x, learning))
+        elif seen.train_s is not None or seen.round_trip_s is not None:
+            train_s, link_s = self._split(seen, compute, expected)
+            self._learn(self.compute, train_s, compute, learning)
+            if link_s is not None:
+                self._learn(self.link, link_s, link, learning)
+        if seen.joules is not None and energy > 0:
+            joules = min(max(seen.joules, energy / self._claim), energy * _DEARER)
+            self._learn(self.energy, joules, energy, learning)
+        self._account(seen, level)
+        computing, linking = compute * math.exp(self.compute.mean), link * math.exp(self.link.mean)
+        self.share, self.idle = computing / (computing + linking), 0
+
+    @property
+    def _claim(self) -> float:
+        return _CLAIM if self.declared else _UNDECLARED_CLAIM
+
+    def _split(
+        self, seen: Observation, compute: float, expected: tuple[float, float]
+    ) -> tuple[float, float | None]:
+        """Return seconds of computing and of the link; the server's clock bounds what the learner claims."""
+        if seen.round_trip_s is None:
+            claimed = 0.0 if seen.train_s is None else seen.train_s
+            return min(max(claimed, compute / self._claim), compute * _DEARER), None
+        whole = max(seen.round_trip_s, 1e-9)
+        claimed = whole * expected[0] / sum(expected) if seen.train_s is None else seen.train_s
+        train_s = min(max(claimed, min(compute, whole) / self._claim), whole)
+        return train_s, max(whole - train_s, whole * 1e-3)
+
+    def _learn(self, x: LogFilter, seconds: float, declared: float, learning: Learning) -> None:
+        x.observe(_log_ratio(seconds, declared), self._drift(x, learning), learning.memory)
+
+    def _drift(self, x: LogFilter, learning: Learning) -> float:
+        """After idle cycles the faded belief is as good as the full one: the difference is doubt."""
+        walked = learning.drift * math.sqrt(1 + self.idle)
+        return math.hypot(walked, x.mean - self._faded(x.mean))
+
+    def _account(self, seen: Observation, level: float) -> None:
+        """Compare with the plan, unless it was a trial after a pause."""
+        if self.idle or not seen.planned_s:
+            return
+        if seen.late_after_s is not None:
+            missed = True
+        elif seen.round_trip_s is not None:
+            missed = seen.round_trip_s > seen.planned_s
+        else:
+            return
+        safety = self.safety + _SAFETY_STEP * (missed - (1 - level))
+        self.safety = min(max(safety, _LEAST_SAFETY), _MOST_SAFETY)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain types for JSON."""
+        return {
+            **{name: x.as_dict() for name, x in zip(_FILTERS, self._filters, strict=True)},
+            "told": list(self.told),
+            "base": None if self.base is None else list(self.base),
+            "safety": self.safety,
+            "share": self.share,
+            "idle": self.idle,
+        }
+
+    @classmethod
+    def from_dict(cls, data: object) -> Estimate:
+        """Read back what `as_dict` gave; refuse anything else.
+
+        Parameters
+        ----------
+        data : mapping
+            From `as_dict`.
+        """
+        if not isinstance(data, Mapping) or set(data) != set(cls.__dataclass_fields__):
+            raise complain("estimate", f"a mapping with {', '.join(cls.__dataclass_fields__)}", data)
+        told = data["told"]
+        if not isinstance(told, list) or len(told) != 3 or not all(isinstance(x, bool) for x in told):
+            raise complain("estimate.told", "a list of three times true or false", told)
+        compute, link, energy = (LogFilter.from_dict(data[name], name) for name in _FILTERS)
+        safety = number("estimate.safety", data["safety"])
+        if not _LEAST_SAFETY <= safety <= _MOST_SAFETY:
+            raise complain("estimate.safety", f"from {_LEAST_SAFETY:g} to {_MOST_SAFETY:g}", safety)
+        share = None if data["share"] is None else number("estimate.share", data["share"], least=0)
+        if share is not None and share > 1:
+            raise complain("estimate.share", "at most 1", share)
+        idle = min(count("estimate.idle", data["idle"]), _MOST_IDLE)
+        return cls(
+            compute, link, energy, (told[0], told[1], told[2]), _base(data["base"]), safety, share, idle
+        )
+
+
+def _base(value: object) -> Costs | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or len(value) != 6:
+        raise complain("estimate.base", "six costs or null", value)
+    c2 = number("estimate.base[0]", value[0], above=0)
+    c1, c0, g2, g1, g0 = (number(f"estimate.base[{i}]", value[i], least=0) for i in range(1, 6))
+    if max(c2, c1, c0, g2, g1, g0) > 1e9:
+        raise complain("estimate.base", "costs of at most 1e9", value)
+    return c2, c1, c0, g2, g1, g0
+
+
+def _log_ratio(a: float, b: float) -> float:
+    return math.log(max(a, 1e-300)) - math.log(max(b, 1e-300))

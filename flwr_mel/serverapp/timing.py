@@ -1,0 +1,123 @@
+"""Notes when replies arrive, on the server's own clock, so that no learner's clock or word is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from time import monotonic, sleep
+from typing import Any
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+# Between two looks for replies passes this share of the time waited so far: times are exact to about as much,
+# and the looks grow with the logarithm of the time, until they are as rare as Flower's own.
+_SHARE, _SHORTEST_S, _LONGEST_S = 0.03, 0.05, 3.0
+
+
+class RoundTrips:
+    """Seconds from sending a message to the arrival of its reply, by message id."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, float] = {}
+        self._took: dict[str, float] = {}
+
+    def watch(self, grid: Grid) -> Grid:
+        """Return the grid with a clock in it.
+
+        A grid that sends in a way of its own, such as the simulation's window, has a method ``through`` that
+        puts the clock between itself and Flower's grid, and so goes on sending in its way.
+
+        Parameters
+        ----------
+        grid : Grid
+            Flower's, or one wrapped around it.
+        """
+        through = getattr(grid, "through", None)
+        watched: Any = through(self.watch) if callable(through) else TimedGrid(grid, self)
+        return watched  # type: ignore[no-any-return]
+
+    def forget(self) -> None:
+        """Begin anew, so that replies that never come are not waited for."""
+        self._sent, self._took = {}, {}
+
+    def sent(self, ids: Iterable[str], since: float) -> None:
+        """Note that messages were sent.
+
+        Parameters
+        ----------
+        ids : iterable of str
+            Theirs; empty ones, of messages that could not be sent, are left out.
+        since : float
+            When, on `time.monotonic`.
+        """
+        self._sent |= {message_id: since for message_id in ids if message_id}
+
+    def arrived(self, replies: Iterable[Message]) -> None:
+        """Note that replies are there; errors of the engine are no replies."""
+        now = monotonic()
+        for reply in replies:
+            since = self._sent.pop(reply.metadata.reply_to_message_id, None)
+            if since is not None and not reply.has_error():
+                self._took[reply.metadata.reply_to_message_id] = now - since
+
+    def of(self, messages: dict[str, str]) -> dict[str, float]:
+        """Return the seconds by node, as far as they are known.
+
+        Parameters
+        ----------
+        messages : dict of message id to node
+            What was sent to whom.
+        """
+        return {node: self._took[key] for key, node in messages.items() if key in self._took}
+
+
+class TimedGrid:
+    """A grid that times its messages and looks for replies more often than Flower's.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's.
+    clock : RoundTrips
+        Told when messages leave and replies arrive.
+    """
+
+    def __init__(self, grid: Grid, clock: RoundTrips) -> None:
+        self._grid = grid
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_grid":  # not there yet, while being copied
+            raise AttributeError(name)
+        return getattr(self._grid, name)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send; a message's time runs from the moment the first of them is sent, as the cycle's does."""
+        since = monotonic()
+        ids = list(self._grid.push_messages(messages))
+        self._clock.sent(ids, since)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Look for replies."""
+        replies = list(self._grid.pull_messages(message_ids))
+        self._clock.arrived(replies)
+        return replies
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send all and return the replies that come in time, as `Grid.send_and_receive` does."""
+        messages = list(messages)  # Flower goes through them twice
+        start = monotonic()
+        open_ids = {message_id for message_id in self.push_messages(messages) if message_id}
+        replies: list[Message] = []
+        while open_ids and (timeout is None or monotonic() - start < timeout):
+            came = list(self.pull_messages(open_ids))
+            replies += came
+            open_ids -= {reply.metadata.reply_to_message_id for reply in came}
+            if open_ids:
+                pause = min(max(_SHARE * (monotonic() - start), _SHORTEST_S), _LONGEST_S)
+                left = pause if timeout is None else start + timeout - monotonic()
+                sleep(max(min(pause, left), 0.0))
+        return replies
