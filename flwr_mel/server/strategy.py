@@ -35,12 +35,12 @@ from flwr_mel.orchestrator import (
 )
 from flwr_mel.orchestrator.inner import check_inner
 from flwr_mel.orchestrator.messages import task_words
+from flwr_mel.orchestrator.transport import check_transport
 from flwr_mel.orchestrator.updates import Arrays, check_metrics, decode
 from flwr_mel.records import Callback, CycleRecord, Outcome
 from flwr_mel.server.asking import Questions
 from flwr_mel.server.evaluations import check_evaluations
 from flwr_mel.server.proxy import TaskProxy
-from flwr_mel.serverapp.transport import check_transport
 
 Results = list[tuple[ClientProxy, FitRes]]
 Failures = list[tuple[ClientProxy, FitRes] | BaseException]

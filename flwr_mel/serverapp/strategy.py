@@ -18,6 +18,7 @@ from flwr_mel.checkpoint.keeper import Keeper
 from flwr_mel.orchestrator import Orchestrator, RefusedUpdate, Settings, Stopped, Task, brief, odd_metrics
 from flwr_mel.orchestrator.inner import check_inner, weight_key
 from flwr_mel.orchestrator.messages import task_words
+from flwr_mel.orchestrator.transport import check_transport
 from flwr_mel.records import Callback, CycleRecord, Outcome
 from flwr_mel.serverapp.asking import Questions
 from flwr_mel.serverapp.replies import (
@@ -30,7 +31,6 @@ from flwr_mel.serverapp.replies import (
     report_of,
 )
 from flwr_mel.serverapp.timing import RoundTrips
-from flwr_mel.serverapp.transport import check_transport
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 Failed = dict[str, tuple[Outcome, str]]

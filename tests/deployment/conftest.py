@@ -1,0 +1,46 @@
+"""Federations of real processes, each started once: with TLS and registered devices, and without."""
+
+import pytest
+
+from tests.deployment.harness import Federation
+
+#: Seconds per sample and epoch, on top of the real training.
+PACES = {"device-0": 0.002, "device-1": 0.004, "device-2": 0.008, "device-3": 0.016}
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "deployment: starts SuperLinks and SuperNodes; run alone")
+    config.addinivalue_line("markers", "slow: takes many minutes; runs only with FLWR_MEL_SLOW=1")
+
+
+def pytest_itemcollected(item):
+    if {"fleet", "open_fleet", "small_fleet"} & set(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.deployment)
+
+
+def federation(directory, paces, *, secure=True):
+    made = Federation(directory, secure=secure)
+    try:
+        made.start_superlink()
+        made.add_nodes(paces)
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="package")
+def fleet(tmp_path_factory):
+    """TLS, registered keys, four devices of different speed."""
+    yield from federation(tmp_path_factory.mktemp("fleet") / "f", PACES)
+
+
+@pytest.fixture(scope="module")
+def small_fleet(tmp_path_factory):
+    """TLS, registered keys, two devices: for the test that restarts the server again and again."""
+    yield from federation(tmp_path_factory.mktemp("small") / "f", {"device-0": 0.001, "device-1": 0.002})
+
+
+@pytest.fixture(scope="package")
+def open_fleet(tmp_path_factory):
+    """Neither TLS nor keys, one device."""
+    yield from federation(tmp_path_factory.mktemp("open") / "f", {"device-0": 0.002}, secure=False)

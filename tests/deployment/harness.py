@@ -1,0 +1,281 @@
+"""Real SuperLinks and SuperNodes on loopback, started by the scripts of deploy/."""
+
+import hashlib
+import json
+import os
+import signal
+import ssl
+import subprocess
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from urllib.request import urlopen
+
+from flwr.cli.build import build_fab_from_disk
+from flwr.common.serde import fab_to_proto, user_config_to_proto
+from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest, StopRunRequest
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+from simulation.processes import end, tree
+from tests.deployment.tools import (
+    BIN,
+    CLASSES,
+    DATA_SEEDS,
+    DEPLOY,
+    FEATURES,
+    blobs,
+    environment,
+    free_port,
+    make_app,
+    save_data,
+    script,
+    wait_for,
+)
+
+
+class Federation:
+    """One SuperLink, its SuperNodes, and runs on them."""
+
+    def __init__(self, root, *, secure=True):
+        self.root, self.secure, self.port = root, secure, free_port()
+        self.certificates, self.state = root / "certificates", root / "state"
+        self.superlink = None
+        self.nodes = {}
+        self.logs = root / "logs"
+        self.logs.mkdir(parents=True)
+        self.state.mkdir()
+        self.home = root / "home"
+        self.app = make_app(root / "app")
+        self.started = []
+        if secure:
+            script("certificates.sh", self.certificates, "localhost")
+
+    def app_declaring(self, c2, c0):
+        """Return the app in which every device declares these costs, so that a plan can be repeated."""
+        directory = self.root / f"declared-{c2}-{c0}"
+        zeros = "".join(f"mel-{name} = 0.0\n" for name in ("c1", "g2", "g1", "g0"))
+        return (
+            directory if directory.exists() else make_app(directory, f"mel-c2 = {c2}\nmel-c0 = {c0}\n{zeros}")
+        )
+
+    # --- server ------------------------------------------------------------------------------------
+
+    def start_superlink(self):
+        env = environment(self.root / "superlink-home")
+        if self.secure:
+            command = [DEPLOY / "superlink.sh", self.certificates, self.state, "127.0.0.1", self.port]
+        else:
+            options = f"--insecure --host 127.0.0.1 --port {self.port}"
+            quick = "--disable-runtime-dependency-installation"
+            command = [BIN / "flower-superlink", *options.split(), quick]
+        self.superlink = self._spawn("superlink", command, env)
+        wait_for(self._healthy, 90)
+        if not (self.home / "config.toml").exists():
+            self._connect()
+        return self
+
+    def _connect(self):
+        if self.secure:
+            address = f"localhost:{self.port}"
+            script("connect.sh", "fleet", address, self.certificates / "ca.pem", env=environment(self.home))
+        else:
+            self.home.mkdir(parents=True, exist_ok=True)
+            text = f'[superlink.fleet]\naddress = "127.0.0.1:{self.port}"\ninsecure = true\n'
+            (self.home / "config.toml").write_text(text)
+
+    def _healthy(self):
+        assert self.superlink.poll() is None, self.log("superlink")
+        context = ssl.create_default_context(cafile=self.certificates / "ca.pem") if self.secure else None
+        url = f"http{'s' if self.secure else ''}://localhost:{self.port}/health"
+        with suppress(OSError), urlopen(url, timeout=2, context=context) as answer:
+            return answer.status == 200
+
+    def kill_superlink(self):
+        self._kill(self.superlink)
+
+    # --- devices -----------------------------------------------------------------------------------
+
+    def add_nodes(self, paces):
+        """Make devices with data and keys, register them all, start them."""
+        self.paces = paces
+        self.reset_paces()
+        for name in paces:
+            self.make_key(name)
+            x, y = blobs(DATA_SEEDS[name])
+            save_data(self.root / f"data-{name}", x, y)
+            self.nodes[name] = ([f"data-dir={self.root / f'data-{name}'}"], None)
+        if self.secure:
+            keys = [self.root / "keys" / f"{name}.pub" for name in paces]
+            script("register.sh", "fleet", *keys, env=environment(self.home))
+        for name in paces:
+            self.start_node(name)
+        self.wait_for_nodes()
+        return self
+
+    def make_key(self, name):
+        if self.secure:
+            script("node_key.sh", self.root / "keys" / name, name)
+
+    def start_node(self, name):
+        config, _ = self.nodes[name]
+        port = free_port()
+        env = environment(
+            self.root / f"home-{name}", MEL_TEST_PACE=str(self.root / f"pace-{name}"), MEL_PORT=str(port)
+        )
+        if self.secure:
+            key, ca = self.root / "keys" / name, self.certificates / "ca.pem"
+            command = [DEPLOY / "supernode.sh", f"localhost:{self.port}", ca, key, name, *config]
+        else:
+            pairs = [pair.split("=", 1) for pair in config]
+            options = f"--insecure --superlink 127.0.0.1:{self.port} --host 127.0.0.1 --port {port}"
+            words = " ".join(f'{key}="{value}"' for key, value in [("mel-learner", name), *pairs])
+            command = [BIN / "flower-supernode", *options.split(), "--node-config", words]
+        process = self._spawn(name, command, env)
+        self.nodes[name] = (config, process)
+        return process
+
+    def pace(self, name, seconds):
+        """Set how long a device takes per sample and epoch."""
+        (self.root / f"pace-{name}").write_text(repr(seconds))
+
+    def reset_paces(self):
+        for name, seconds in self.paces.items():
+            self.pace(name, seconds)
+
+    def kill_node(self, name):
+        self._kill(self.nodes[name][1])
+
+    def revive_node(self, name, patience_s=120):
+        """Start a device again, as systemd does, until the server takes it; return its node id."""
+        end_at = time.monotonic() + patience_s
+        while time.monotonic() < end_at:
+            mark = len(self.log(name))
+            process = self.start_node(name)
+            while process.poll() is None and time.monotonic() < end_at:
+                if "SuperNode ID:" in self.log(name)[mark:]:
+                    return self.node_id(name)
+                time.sleep(0.5)
+            time.sleep(2)
+        raise AssertionError(f"{name} is not taken back:\n{self.log(name)[-3000:]}")
+
+    def node_id(self, name):
+        lines = [line for line in self.log(name).splitlines() if "SuperNode ID:" in line]
+        return lines[-1].rsplit(" ", 1)[-1] if lines else None
+
+    def wait_for_nodes(self):
+        wait_for(lambda: all(self.node_id(name) for name in self.nodes), 90)
+
+    # --- runs ----------------------------------------------------------------------------------------
+
+    def flwr(self, *words):
+        done = subprocess.run(
+            [BIN / "flwr", *map(str, words)],
+            env=environment(self.home),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    def _with_defaults(self, config):
+        network = {"features": FEATURES, "hidden": 8, "classes": CLASSES}
+        return network | {"devices": len(self.nodes)} | config
+
+    def submit(self, app=None, **config):
+        """Start a run; return its id."""
+        config = self._with_defaults(config)
+        pairs = " ".join(f"{key.replace('_', '-')}={json.dumps(value)}" for key, value in config.items())
+        said = self.flwr("run", app or self.app, "fleet", "--run-config", pairs, "--format", "json")
+        found = [line for line in said.splitlines() if '"run-id"' in line]
+        assert found, said
+        return found[0].split(":")[1].strip(' ",')
+
+    def status(self, run_id):
+        """Ask over the Control API, as `flwr ls` does, without the seconds that a new process takes."""
+        return self._ask("ListRuns", ListRunsRequest(run_id=int(run_id))).run_dict[int(run_id)].status
+
+    def _ask(self, method, request):
+        certificate = (self.certificates / "ca.pem").read_bytes() if self.secure else None
+        client = ControlHttpClient.from_server_address(
+            server_address=f"localhost:{self.port}",
+            insecure=not self.secure,
+            root_certificates=certificate,
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        )
+        try:
+            return getattr(client, method)(request)
+        finally:
+            client.close()
+
+    def submit_quickly(self, app, **config):
+        """Start a run as `flwr run` does, without a process of its own; return its id."""
+        words = {key.replace("_", "-"): value for key, value in self._with_defaults(config).items()}
+        with warnings.catch_warnings():  # of a library that Flower uses
+            warnings.simplefilter("ignore", DeprecationWarning)
+            bundle = build_fab_from_disk(app)
+        fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
+        request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(words))
+        return str(self._ask("StartRun", request).run_id)
+
+    def stop_run(self, run_id):
+        self._ask("StopRun", StopRunRequest(run_id=int(run_id)))
+
+    def finish(self, run_id, patience_s=850):
+        """Wait for the end of a run; return how it ended and the details."""
+
+        def over():
+            status = self.status(run_id)
+            return status if status.status == "finished" else None
+
+        status = wait_for(over, patience_s, pause_s=0.5)
+        return status.sub_status, status.details
+
+    def complete(self, app=None, **config):
+        status, details = self.finish(self.submit(app, **config))
+        assert status == "completed", f"{status}: {details}\n{self.log('superlink')[-4000:]}"
+
+    def serverapp_pids(self):
+        """Return the process ids of ServerApps; Flower starts a second one if the first is slow to report."""
+        found = []
+        for seen in tree(self.superlink.pid):
+            with suppress(OSError):
+                words = Path(f"/proc/{seen.pid}/cmdline").read_bytes().split(b"\0")
+                if any(Path(os.fsdecode(word)).name == "flwr-serverapp" for word in words[:3]):
+                    found.append(seen.pid)
+        return found
+
+    # --- processes ---------------------------------------------------------------------------------
+
+    def log(self, name):
+        path = self.logs / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _spawn(self, name, command, env):
+        with (self.logs / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                list(map(str, command)),
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.state,
+                start_new_session=True,
+            )
+        self.started.append(process)
+        return process
+
+    def _kill(self, process):
+        """End a process and what it started, as a power cut does."""
+        for seen in tree(process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(seen.pid, signal.SIGKILL)
+        process.wait(10)
+
+    def stop(self):
+        for process in reversed(self.started):
+            if process.poll() is None:
+                end(process)

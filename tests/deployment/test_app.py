@@ -1,0 +1,82 @@
+"""The example app's parts, without processes."""
+
+import time
+import tomllib
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+
+from flwr_mel import wire
+from tests.deployment.reference import initial_weights, train
+from tests.deployment.tools import CLASSES, DEPLOY, FEATURES, blobs, save_data
+
+from mel_fleet import client_app, data, lock, model, profile_task, server_app  # isort: skip
+
+CONFIG = tomllib.loads((DEPLOY / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+SMALL = CONFIG | {"features": FEATURES, "hidden": 8, "classes": CLASSES}
+
+
+def paced(weights, x, y, epochs, **options):
+    time.sleep(0.002 * epochs * len(y))
+    return train(weights, x, y, epochs, **options)
+
+
+def context(node_config, **run_config):
+    return Context(1, 1, node_config, RecordDict(), SMALL | run_config)
+
+
+def test_the_network_learns():
+    x, y = blobs(0)
+    start = initial_weights(FEATURES, 8, CLASSES, np.random.default_rng(0))
+    weights, loss = train(start, x, y, 5, 32, 0.1, np.random.default_rng(0))
+    after, accuracy = model.evaluate(weights, *blobs(1))
+    assert loss < model.evaluate(start, x, y)[0]
+    assert after < 1
+    assert accuracy > 0.8
+
+
+def test_a_device_times_itself_once_per_run():
+    where = context({"mel-learner": "pi-7"}, mode="parallelized", margin=0.0, overhead=3.0)
+    words = client_app.describe_self(where, paced)
+    assert words[wire.LEARNER] == "pi-7"
+    assert 0.001 < words["mel-c2"] < 0.01
+    assert words["mel-c0"] >= 3.0
+    assert client_app.describe_self(where, None) == words, "the second time nothing is trained"
+
+
+def test_what_the_operator_says_comes_first(tmp_path):
+    save_data(tmp_path / "d", *blobs(0, 50))
+    told = dict.fromkeys(wire.COEFFICIENTS, 0.5)
+    words = client_app.describe_self(context({"data-dir": str(tmp_path / "d"), **told}), None)
+    assert words == told | {wire.MAX_SAMPLES: 50}
+    words = client_app.describe_self(
+        context({"data-dir": str(tmp_path / "d"), **told, "mel-max-samples": 9}), None
+    )
+    assert words[wire.MAX_SAMPLES] == 9
+
+
+def test_data_that_cannot_be_used_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no x\.npy in data-dir ''"):
+        data.load("")
+    save_data(tmp_path, np.zeros((3, 2)), np.zeros(4, int))
+    with pytest.raises(ValueError, match="one integer per sample"):
+        data.load(str(tmp_path))
+    assert data.load_test(str(tmp_path)) is None
+
+
+def test_one_run_per_directory(tmp_path):
+    busy = pytest.raises(RuntimeError, match="another run works in")
+    with lock.alone_in(tmp_path / "run"), busy, lock.alone_in(tmp_path / "run"):
+        pass
+    with lock.alone_in(tmp_path / "run"):
+        pass
+
+
+def test_the_defaults_are_settings():
+    assert server_app.settings(CONFIG)["mode"] == "federated"
+    assert server_app.settings(CONFIG)["allow_insecure_shards"] is False
+
+
+def test_what_is_profiled_is_the_apps_training():
+    profile_task.train(samples=64, epochs=1)

@@ -1,0 +1,179 @@
+"""Devices and servers that die in the middle of the work."""
+
+import os
+import signal
+import time
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from flwr_mel.records import Outcome
+from tests.deployment.reference import records_of, same_model, work_of
+from tests.deployment.tools import wait_for
+
+
+def cycles_in(run_dir):
+    path = run_dir / "cycles.jsonl"
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def test_an_unregistered_device_is_turned_away(fleet):
+    fleet.make_key("stranger")
+    fleet.pace("stranger", 0.0)
+    fleet.nodes["stranger"] = ([], None)
+    try:
+        process = fleet.start_node("stranger")
+        assert process.wait(120) != 0
+    finally:
+        del fleet.nodes["stranger"]
+    assert fleet.node_id("stranger") is None
+
+
+# --- devices ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def eventful(fleet):
+    """All are as fast as they declare, until device-0 becomes ten times slower; device-3 is killed later."""
+    run_dir = fleet.root / "eventful"
+    for name in fleet.nodes:
+        fleet.pace(name, 0.4)
+    app = fleet.app_declaring(0.4, 10.0)
+    run = fleet.submit(app, cycles=4, cycle_time=120.0, samples=24, max_epochs=1, run_dir=str(run_dir))
+    try:
+        wait_for(lambda: cycles_in(run_dir) >= 1, 240)
+        fleet.pace("device-0", 4.0)
+        wait_for(lambda: cycles_in(run_dir) >= 3, 240)
+        fleet.pace("device-3", 60.0)  # long enough to be killed while it works
+        seen = fleet.log("device-3").count("Receiving")
+        wait_for(lambda: fleet.log("device-3").count("Receiving") > seen, 120, pause_s=0.05)
+        fleet.kill_node("device-3")
+        assert fleet.finish(run)[0] == "completed"
+    finally:
+        fleet.reset_paces()
+    return run_dir
+
+
+def test_a_device_that_slows_down_gets_less_work(eventful):
+    records = records_of(eventful)
+    before, after = (work_of(records[k]) for k in (0, 3))
+    assert set(before.values()) == {6}
+    assert after["device-0"] <= 3 < 6 < after["device-1"]
+
+
+def test_the_cycle_goes_on_without_a_device_that_dies(eventful):
+    *earlier, last = same_model(eventful)
+    assert all(row.outcome is Outcome.USED for record in earlier for row in record.learners)
+    outcomes = {row.learner: row.outcome for row in last.learners}
+    assert outcomes.pop("device-3") in (Outcome.FAILED, Outcome.LATE)
+    assert set(outcomes.values()) == {Outcome.USED}
+
+
+def test_a_restarted_device_is_the_same_to_the_server(fleet, eventful):
+    before = fleet.node_id("device-3")
+    assert {row.node for row in records_of(eventful)[0].learners if row.learner == "device-3"} == {before}
+    assert fleet.revive_node("device-3") == before
+
+
+# --- the server ---------------------------------------------------------------------------------------
+
+
+class Training:
+    """One training in as many runs as its server's accidents make of it; every device declares one cost."""
+
+    def __init__(self, fleet, name, cycles):
+        self.fleet, self.run_dir = fleet, fleet.root / name
+        self.config = {
+            "cycles": cycles,
+            "cycle_time": 5.0,
+            "samples": 120,
+            "max_epochs": 2,
+            "learning": False,
+        }
+        self.config |= {"run_dir": str(self.run_dir), "app": fleet.app_declaring(0.01, 0.5)}
+
+    def run_until(self, moment):
+        """Start or resume; return True once `moment` is true, False if the run ended before."""
+        self.run = self.fleet.submit_quickly(**self.config)
+        wait_for(self.fleet.serverapp_pids, 120, pause_s=0.05)
+        while not moment():
+            if not self.fleet.serverapp_pids() and self.fleet.status(self.run).status == "finished":
+                return False
+            time.sleep(0.05)
+        return True
+
+    def kill(self):
+        """Kill the ServerApp; stop its run, or Flower may start it again."""
+        for pid in self.fleet.serverapp_pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.fleet.stop_run(self.run)
+
+        def gone():
+            for pid in self.fleet.serverapp_pids():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return not self.fleet.serverapp_pids()
+
+        wait_for(gone, 30)
+
+    def kill_after(self, seconds):
+        """Kill the ServerApp so long after its start; return whether it still ran."""
+        began = []
+
+        def moment():
+            began.append(time.monotonic())
+            return began[-1] - began[0] >= seconds
+
+        done = cycles_in(self.run_dir)
+        if not self.run_until(moment):
+            return False
+        self.kill()
+        # One line may be ahead of its checkpoint; a resume takes it back.
+        assert cycles_in(self.run_dir) >= done - 1
+        return True
+
+    def finish(self):
+        """Resume for the last time and compare with the training that nothing interrupts."""
+        config = dict(self.config)
+        self.fleet.complete(config.pop("app"), **config)
+        records = same_model(self.run_dir)
+        assert [record.cycle for record in records] == list(range(1, self.config["cycles"] + 1))
+        # Costs are declared, so the plan is the same in every cycle, whatever happened in between.
+        plans = [[(r.learner, r.epochs, r.samples, r.outcome) for r in x.learners] for x in records]
+        assert all(plan == plans[0] for plan in plans)
+        assert all(row[3] is Outcome.USED for row in plans[0])
+        assert len(plans[0]) == len(self.fleet.nodes)
+        return records
+
+
+def test_training_survives_its_server(fleet):
+    """Two kills of the ServerApp, one of the whole SuperLink, then the end."""
+    training = Training(fleet, "interrupted", cycles=3)
+    assert training.kill_after(1.5)
+    assert training.run_until(lambda: cycles_in(training.run_dir) >= 1)
+    training.kill()
+    assert training.run_until(lambda: cycles_in(training.run_dir) >= 2)
+    fleet.kill_superlink()
+    fleet.start_superlink()
+    training.finish()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("FLWR_MEL_SLOW") != "1", reason="takes many minutes; set FLWR_MEL_SLOW=1")
+@pytest.mark.timeout(3600)
+def test_twenty_kills_at_random_moments(small_fleet):
+    rng = np.random.default_rng(20)
+    span = 30.0  # grows where cycles take longer, so that kills do not all fall into the first one
+    kills = trainings = 0
+    while kills < 20:
+        trainings += 1
+        training = Training(small_fleet, f"killed-{trainings}", cycles=6)
+        done = 0
+        while kills < 20 and training.kill_after(rng.uniform(0.0, span)):
+            kills += 1
+            before, done = done, cycles_in(training.run_dir)
+            span *= 1.3 if done == before else 0.9
+            print(f"kill {kills}: training {trainings}, {done} cycles done", flush=True)
+        training.finish()

@@ -1,0 +1,94 @@
+"""Shards leave only over a connection that is known to be safe."""
+
+import subprocess
+import sys
+
+import pytest
+from flwr.server.compat.grid_client_proxy import GridClientProxy
+from flwr.superlink.grid import HttpGrid, InMemoryGrid
+
+from flwr_mel.orchestrator import Settings
+from flwr_mel.orchestrator.transport import InsecureShards, check_transport, insecurity, superlink_command
+from simulation.window import Windowed
+from tests.deployment.reference import same_model
+from tests.deployment.tools import blobs, save_data
+
+SAFE = ["--ssl-certfile", "server.pem", "--enable-supernode-auth"]
+
+
+def wire(insecure):
+    """Flower's grid of real deployments; it connects when it is first used, which is never here."""
+    return HttpGrid("127.0.0.1:1", insecure=insecure, token="none")
+
+
+#: Flower's grid of simulations.
+MEMORY = object.__new__(InMemoryGrid)
+
+
+@pytest.mark.parametrize(
+    ("carrier", "command", "vouched", "trouble"),
+    [
+        (MEMORY, None, "", ""),
+        (GridClientProxy(1, Windowed(MEMORY), 1), ["--insecure"], "", ""),
+        (wire(False), SAFE, "", ""),
+        (Windowed(wire(False)), SAFE, "", ""),
+        (wire(False), None, "tls", ""),
+        (object(), None, "TLS ", ""),
+        (wire(True), SAFE, "tls", "without TLS"),
+        (GridClientProxy(1, wire(True), 1), None, "tls", "without TLS"),
+        (object(), ["--insecure"], "tls", "--insecure"),
+        (object(), ["--ins", "--host", "x"], "tls", "--insecure"),
+        (wire(False), ["--ssl-certfile", "x"], "tls", "takes any device"),
+        (wire(False), None, "", "FLWR_MEL_TRANSPORT=tls"),
+        (object(), None, "yes", "got 'yes'"),
+    ],
+)
+def test_what_is_seen_counts_more_than_what_is_vouched_for(carrier, command, vouched, trouble):
+    said = insecurity(carrier, command, vouched)
+    assert trouble in said
+    assert bool(said) == bool(trouble)
+
+
+def test_only_parallelized_mode_is_checked(monkeypatch):
+    monkeypatch.delenv("FLWR_MEL_TRANSPORT", raising=False)
+    ships = {"mode": "parallelized", "dataset": blobs(0, 10)}
+    check_transport(wire(True), Settings(cycle_time_s=1))
+    check_transport(wire(True), Settings(cycle_time_s=1, allow_insecure_shards=True, **ships))
+    with pytest.raises(InsecureShards, match="allow_insecure_shards=True"):
+        check_transport(wire(True), Settings(cycle_time_s=1, **ships))
+    with pytest.raises(ValueError, match="allow_insecure_shards must be True or False"):
+        Settings(cycle_time_s=1, allow_insecure_shards="false", **ships)
+
+
+def test_the_superlink_is_found_among_the_ancestors(tmp_path):
+    """A process called flower-superlink starts a shell, which starts a process that looks up."""
+    look = "from flwr_mel.orchestrator.transport import superlink_command as s; print(s())"
+    script = tmp_path / "flower-superlink"
+    shell = f"{sys.executable} -c '{look}'; true"
+    script.write_text(f"import subprocess\nsubprocess.run(['sh', '-c', {shell!r}], check=True)\n")
+    command = [sys.executable, str(script), "--insecure", "--host", "a b"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    assert said.strip() == str(["--insecure", "--host", "a b"])
+    assert superlink_command() is None
+
+
+def test_an_insecure_superlink_ships_nothing_unless_told_to(open_fleet):
+    x, y = blobs(7, 100)
+    data, run_dir = open_fleet.root / "server-data", open_fleet.root / "run"
+    save_data(data, x, y)
+    config = {
+        "mode": "parallelized",
+        "data_dir": str(data),
+        "cycles": 1,
+        "cycle_time": 3.0,
+        "overhead": 0.0,
+        "learning": False,
+        "run_dir": str(run_dir),
+    }
+    status, details = open_fleet.finish(open_fleet.submit(**config))
+    assert status == "failed"
+    assert "mode='parallelized' ships data" in details
+    assert "allow_insecure_shards=True" in details
+    assert "Receiving" not in open_fleet.log("device-0")
+    open_fleet.complete(**config, allow_insecure_shards=True)
+    same_model(run_dir, dataset=(x, y))

@@ -1,0 +1,89 @@
+"""What the tests of real processes share: the scripts, an app whose devices can be slowed down, data."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+BIN = Path(sys.executable).parent
+FEATURES, CLASSES = 16, 4
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(what, patience_s, pause_s=0.2):
+    """Call until it returns something true; fail after a while."""
+    end_at = time.monotonic() + patience_s
+    while time.monotonic() < end_at:
+        if found := what():
+            return found
+        time.sleep(pause_s)
+    raise AssertionError(f"{getattr(what, '__name__', what)} did not come true in {patience_s} s")
+
+
+def environment(home, **more):
+    return os.environ | {
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        # How often Flower's helpers look for work; a second by default.
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        "MEL_VENV": str(BIN.parent),
+        "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        **more,
+    }
+
+
+def script(name, *arguments, env=None, check=True):
+    done = subprocess.run(
+        [str(DEPLOY / name), *map(str, arguments)],
+        env=env or environment(Path("/nonexistent")),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert not check or done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
+    return done
+
+
+DATA_SEEDS = {f"device-{k}": k for k in range(4)}
+
+
+def blobs(seed, n=400):
+    """Draw labelled points around one centre per class; the centres are the same for everybody."""
+    centres = np.random.default_rng(99).standard_normal((CLASSES, FEATURES)) * 1.5
+    rng = np.random.default_rng(seed)
+    y = rng.integers(CLASSES, size=n)
+    return (centres[y] + rng.standard_normal((n, FEATURES))).astype(np.float32), y
+
+
+def save_data(directory, x, y, prefix=""):
+    directory.mkdir(exist_ok=True)
+    np.save(directory / f"{prefix}x.npy", x)
+    np.save(directory / f"{prefix}y.npy", y)
+
+
+def make_app(directory, more_config=""):
+    """Copy the example app, with devices that can be slowed down."""
+    shutil.copytree(DEPLOY / "app", directory, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(Path(__file__).with_name("slow_client.py"), directory / "mel_fleet")
+    project = directory / "pyproject.toml"
+    text = project.read_text()
+    assert "mel_fleet.client_app:app" in text
+    project.write_text(text.replace("mel_fleet.client_app:app", "mel_fleet.slow_client:app") + more_config)
+    return directory
