@@ -6,7 +6,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help install lint test simulate reproduce docs bench compat clean
+.PHONY: help install lint test test-simulation test-strategies simulate reproduce docs bench compat clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,8 +25,16 @@ lint: install  ## Style (ruff, numpydoc rules) and types (mypy strict)
 	$(VENV)/bin/mypy
 
 test: lint  ## Lint, types and all tests: what CI runs
-	$(PY) -m pytest -m 'not engine' -n 2 --dist loadfile
-	$(PY) -m pytest -m engine
+	$(PY) -m pytest -m 'not engine and not deployment' -n 2 --dist loadfile
+	$(MAKE) --no-print-directory -j2 --output-sync=target test-simulation test-strategies
+
+# Flower's engine and processes mostly wait for themselves: two at a time fit on two cores, more do not.
+SIMULATION_TESTS := tests/test_simulation_runs.py tests/test_sweep.py
+test-simulation: install
+	$(PY) -m pytest $(SIMULATION_TESTS)
+
+test-strategies: install
+	$(PY) -m pytest -m 'engine or deployment' $(addprefix --ignore ,$(SIMULATION_TESTS))
 
 simulate: install  ## Run the main job on MNIST and leave a report; options in ARGS="--cycles 3 ..."
 	$(VENV)/bin/flwr-mel simulate $(ARGS)
@@ -50,5 +58,17 @@ bench: install  ## Measure solvers, strategy, training and simulation; writes do
 	$(PY) -m bench.training
 	$(PY) -m bench.simulation
 
+# The oldest Flower of pyproject.toml, and the newest that can be installed. test_asking looks into Flower 1.41.
+OLDEST_FLWR := $(shell sed -nE 's/^ *"flwr>=([0-9.]+),.*/\1/p' pyproject.toml)
+compat: install  ## Strategy tests against the oldest and the newest Flower; VERSIONS="1.30.0 ..." for others
+	for version in $(or $(VERSIONS),$(OLDEST_FLWR) newest); do \
+		wanted="flwr[simulation]"; [ $$version = newest ] || wanted="flwr[simulation]==$$version"; \
+		rm -rf .compat/$$version && $(VENV)/bin/uv venv --quiet --python $(PY) .compat/$$version && \
+		$(VENV)/bin/uv pip install --quiet --python .compat/$$version/bin/python --upgrade -e '.[dev]' "$$wanted" && \
+		.compat/$$version/bin/python -c 'import flwr; print("Flower", flwr.__version__)' && \
+		.compat/$$version/bin/python -m pytest -q -p no:cacheprovider tests/test_orchestrator.py tests/flower \
+			--ignore tests/flower/test_asking.py --ignore tests/flower/test_soak.py || exit 1; \
+	done
+
 clean:  ## Remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .compat .pytest_cache .mypy_cache .ruff_cache

@@ -7,7 +7,8 @@ over seeds and a verdict that follows from it. With ``--readme README.md`` also 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median, stdev
 
@@ -42,6 +43,8 @@ paper's rule* compares the accuracy after the last cycle, seed by seed, with HA-
 d_k-weighted average at the same c. It says better or worse only where a paired t-test does at the 5 % level:
 with three seeds that takes a difference of 2.5 times its own standard deviation.
 """
+#: Where two rules hand out the same, e.g. because there is no straggler to leave out.
+SAME = "the same allocations"
 _WORDS = {"makespan_s": "s", "energy_j": "J"}
 
 
@@ -68,65 +71,78 @@ def document(rows: Sequence[Row]) -> str:
     rows : sequence of dict
         Cells with curves.
     """
-    own = [r for r in rows if not r["config"]["baseline"] and family(r) == "HA"]
-    parts = [_HEAD]
-    shipped = [r for r in own if r["config"]["mode"] == "pl"]
-    for where, group in by(shipped, setting).items():
-        usual = [r for r in group if r["config"]["average"] == "data"]
-        if len({rule(r) for r in usual}) > 1:
-            parts.append(f"## PL, IID data, {_limits(where)}: who gets which samples\n\n{_rules(usual)}")
-    for where, group in by(shipped, setting).items():
-        tried = {(rule(r), cap(r)) for r in group if r["config"]["average"] != "data"}
-        some = [r for r in group if (rule(r), cap(r)) in tried]
-        if tried:
-            parts.append(f"## PL, IID data, {_limits(where)}: how models are averaged\n\n{_averages(some)}")
-    kept = [r for r in own if r["config"]["mode"] == "fl"]
-    for (where, alpha), group in by(kept, lambda r: (setting(r), float(r["config"]["alpha"]))).items():
-        words = f"Dirichlet labels, alpha = {alpha:g}" if alpha else "IID"
-        parts.append(f"## FL, {words}, {_limits(where)}\n\n{_averages(group)}")
+    parts: list[str] = []
+    short = ["## In short\n", "Against the paper's rule at the same c, by accuracy after the last cycle:\n"]
+    for title, group in sections(rows).items():
+        table, summary = _compared(group)
+        parts.append(f"## {title}\n\n{table}\n{summary}\n")
+        short.append(f"- {title}: {summary}")
     for where, group in by([r for r in rows if is_like(r, mode="pl", average="data")], setting).items():
         if any(r["config"]["baseline"] for r in group):
             parts.append(f"## What a Flower user would do otherwise, {_limits(where)}\n\n{rivals(group)}")
-    return "\n".join(parts)
+    return "\n".join([_HEAD, *short, "", *parts])
+
+
+def sections(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return what is compared with what, by title: rules and averages in PL, everything in FL by alpha."""
+    own = [r for r in rows if not r["config"]["baseline"] and family(r) == "HA"]
+    shipped = by([r for r in own if r["config"]["mode"] == "pl"], setting)
+    found: dict[str, list[Row]] = {}
+    for where, group in shipped.items():
+        usual = [r for r in group if r["config"]["average"] == "data"]
+        changed = {cap(r) for r in usual if rule(r) != "proportional"}
+        if changed:
+            some = [r for r in usual if cap(r) in changed]
+            found[f"PL, IID data, {_limits(where)}: who gets which samples"] = some
+    for where, group in shipped.items():
+        tried = {(rule(r), cap(r)) for r in group if r["config"]["average"] != "data"}
+        some = [r for r in group if (rule(r), cap(r)) in tried]
+        if tried:
+            found[f"PL, IID data, {_limits(where)}: how models are averaged"] = some
+    kept = [r for r in own if r["config"]["mode"] == "fl"]
+    for (where, alpha), group in by(kept, lambda r: (setting(r), float(r["config"]["alpha"]))).items():
+        words = f"Dirichlet labels, alpha = {alpha:g}" if alpha else "IID"
+        found[f"FL, {words}, {_limits(where)}"] = group
+    return found
 
 
 def _limits(where: tuple[float, float]) -> str:
     return f"T = {where[0]:g} s, E = {where[1]:g} J"
 
 
-def _rules(rows: Sequence[Row]) -> str:
-    return _lines(rows, lambda r: (cap(r), rule(r)), lambda k: f"c = {k[0]}, {k[1]}")
+def _name(key: tuple[int, str, str]) -> str:
+    c, how, average = key
+    return f"c = {c}, {how}" + ("" if average == "data" else f", averaged by {average}")
 
 
-def _averages(rows: Sequence[Row]) -> str:
-    return _lines(
-        rows,
-        lambda r: (cap(r), rule(r), str(r["config"]["average"])),
-        lambda k: f"c = {k[0]}, {k[1]}" + ("" if k[2] == "data" else f", averaged by {k[2]}"),
-    )
-
-
-def _lines(
-    rows: Sequence[Row], key: Callable[[Row], tuple[object, ...]], name: Callable[[tuple[object, ...]], str]
-) -> str:
-    """Return a table: a line per group, the paper's rule first."""
-    groups = {k: once_per_seed(g) for k, g in by(rows, key).items()}
+def _compared(rows: Sequence[Row]) -> tuple[str, str]:
+    """Return a table, a line per group with the paper's rule first, and what it says in a sentence."""
+    groups = by(rows, lambda r: (cap(r), rule(r), str(r["config"]["average"])))
+    groups = {k: once_per_seed(g) for k, g in groups.items()}
     goals = _goals([r for g in groups.values() for r in g])
     last = min(len(r["accuracy"]) for r in rows)
     head = ["", *(f"cycles to {100 * g:g} %" for g in goals), f"after {last} cycles, %", "J per cycle"]
-    lines = []
+    lines, said = [], defaultdict(list)
     for k, group in sorted(groups.items(), key=lambda kv: (kv[0][0], not _is_papers(kv[0]), kv[0])):
-        papers = next((g for q, g in groups.items() if q[0] == k[0] and _is_papers(q)), [])
+        papers = groups.get((k[0], "proportional", "data"), [])
         counts = (" ".join(_count(cycles_to(r, goal)) for r in group) for goal in goals)
         accuracy = _spread([100 * r["accuracy"][last - 1] for r in group])
-        joules = mean(float(np.mean([a["energy_j"] for a in r["acts"]])) for r in group)
         verdict = "the paper's rule" if _is_papers(k) else against(papers, group, last)
-        lines.append([name(k), *counts, accuracy, f"{joules:.0f}", verdict])
-    return markdown_table([*head, "against the paper's rule"], lines) + "\n"
+        lines.append([_name(k), *counts, accuracy, f"{_joules(group):.0f}", verdict])
+        if papers and not _is_papers(k):
+            change = _joules(group) / _joules(papers) - 1
+            said[verdict.split(" (")[0]].append(f"{_name(k)} ({change:+.0%} energy)")
+    order = ("better", "worse", "no clear difference", SAME)
+    words = [f"{word}: {'; '.join(said[word])}" for word in order if said[word]]
+    return markdown_table([*head, "against the paper's rule"], lines) + "\n", ". ".join(words) + "."
 
 
-def _is_papers(key: tuple[object, ...]) -> bool:
-    return key[1] == "proportional" and key[2:] in ((), ("data",))
+def _joules(group: Sequence[Row]) -> float:
+    return mean(float(np.mean([a["energy_j"] for a in r["acts"]])) for r in group)
+
+
+def _is_papers(key: tuple[int, str, str]) -> bool:
+    return key[1:] == ("proportional", "data")
 
 
 def against(papers: Sequence[Row], ours: Sequence[Row], cycle: int) -> str:
@@ -144,6 +160,8 @@ def against(papers: Sequence[Row], ours: Sequence[Row], cycle: int) -> str:
     gaps = [100 * (a - b) for a, b in pairs if b is not None]
     if len(gaps) < 2:
         return "-"
+    if not any(gaps):
+        return SAME
     least = stdev(gaps) / len(gaps) ** 0.5 * float(t.ppf(0.975, len(gaps) - 1))
     word = "no clear difference" if abs(mean(gaps)) <= least else "better" if mean(gaps) > 0 else "worse"
     return f"{word} ({mean(gaps):+.2f} ± {stdev(gaps):.2f} points)"

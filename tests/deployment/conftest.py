@@ -8,11 +8,6 @@ from tests.deployment.harness import Federation
 PACES = {"device-0": 0.002, "device-1": 0.004, "device-2": 0.008, "device-3": 0.016}
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "deployment: starts SuperLinks and SuperNodes; run alone")
-    config.addinivalue_line("markers", "slow: takes many minutes; runs only with FLWR_MEL_SLOW=1")
-
-
 def pytest_itemcollected(item):
     if {"fleet", "open_fleet", "small_fleet"} & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.deployment)
