@@ -58,13 +58,15 @@ bench: install  ## Measure solvers, strategy, training and simulation; writes do
 	$(PY) -m bench.training
 	$(PY) -m bench.simulation
 
-# The oldest Flower of pyproject.toml, and the newest that can be installed. test_asking looks into Flower 1.41.
+# The oldest Flower of pyproject.toml, and the newest that can be installed. test_asking looks into Flower 1.41,
+# and so does the simulation, whose packages are named here for that reason.
+COMPAT := torch torchvision cvxpy clarabel matplotlib mlxtend hypothesis pytest pytest-timeout
 OLDEST_FLWR := $(shell sed -nE 's/^ *"flwr>=([0-9.]+),.*/\1/p' pyproject.toml)
 compat: install  ## Strategy tests against the oldest and the newest Flower; VERSIONS="1.30.0 ..." for others
 	for version in $(or $(VERSIONS),$(OLDEST_FLWR) newest); do \
 		wanted="flwr[simulation]"; [ $$version = newest ] || wanted="flwr[simulation]==$$version"; \
 		rm -rf .compat/$$version && $(VENV)/bin/uv venv --quiet --python $(PY) .compat/$$version && \
-		$(VENV)/bin/uv pip install --quiet --python .compat/$$version/bin/python --upgrade -e '.[dev]' "$$wanted" && \
+		$(VENV)/bin/uv pip install --quiet --python .compat/$$version/bin/python --upgrade -e . "$$wanted" $(COMPAT) && \
 		.compat/$$version/bin/python -c 'import flwr; print("Flower", flwr.__version__)' && \
 		.compat/$$version/bin/python -m pytest -q -p no:cacheprovider tests/test_orchestrator.py tests/flower \
 			--ignore tests/flower/test_asking.py --ignore tests/flower/test_soak.py || exit 1; \
