@@ -18,6 +18,7 @@ from simulation.figures_rows import (
     at_cycle,
     by,
     cap,
+    common_goals,
     cost_to,
     cycles_to,
     family,
@@ -44,7 +45,7 @@ from simulation.figures_style import (
 
 #: Accuracies that comparisons count cycles to, if anybody reaches them; else the two highest that are.
 TARGETS = (0.94, 0.95)
-LADDER = (0.98, 0.97, 0.96, 0.95, 0.94, 0.92, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
+_STEPS = (0.98, 0.97, 0.96, 0.95, 0.94, 0.92, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 _BASELINES = {
     "fedavg": "FedAvg, waits",
     "fedavg-drop": "FedAvg, drops",
@@ -122,7 +123,7 @@ def baselines(results: Sequence[Row], notice: str = "") -> Figure:
     panels[0][0].set(ylabel="test accuracy (%)", title="against time")
     panels[0][1].set_title("against energy")
     rows = [row for group in methods.values() for row in group]
-    title = _cheapest(methods, _goals(rows, 1)[0])
+    title = _cheapest(methods, common_goals(rows, 1)[0])
     legend(figure, [entry(name, **looks[name]) for name in methods], title, 2.3)
     limits = f"T = {time:g} s, E = {energy:g} J per learner; FedAvg that waits keeps neither limit"
     text = "Thick: mean, thin: single seeds; of each baseline the number of epochs that ends best."
@@ -132,10 +133,10 @@ def baselines(results: Sequence[Row], notice: str = "") -> Figure:
 
 def _goals(rows: Sequence[Row], count: int) -> list[float]:
     """Return the accuracies to count to: 94 and 95 % if half of the cells get there, else lower ones."""
-    enough = [g for g in LADDER if np.mean([np.isfinite(cycles_to(row, g)) for row in rows]) >= 0.5]
+    enough = [g for g in _STEPS if np.mean([np.isfinite(cycles_to(row, g)) for row in rows]) >= 0.5]
     if set(TARGETS[:count]) <= set(enough):
         return list(TARGETS[:count])
-    return sorted(enough[:count]) or [LADDER[-1]]
+    return sorted(enough[:count]) or [_STEPS[-1]]
 
 
 def _dots(
@@ -171,7 +172,7 @@ def cost_to_accuracy(results: Sequence[Row], notice: str = "") -> Figure:
     """Draw seconds and joules to an accuracy, schemes and baselines at equal T and E."""
     (time, energy), methods = _rivals(results)
     rows = [row for group in methods.values() for row in group]
-    goal = _goals(rows, 1)[0]
+    goal = common_goals(rows, 1)[0]
     colours = {name: look["color"] for name, look in _looks(list(methods)).items()}
     figure, panels = canvas(1, 2, height=0.5 + 0.28 * len(methods), sharey=True)
     for axes, (cost, label) in zip(panels[0], _COSTS, strict=True):

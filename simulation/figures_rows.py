@@ -84,6 +84,16 @@ def cycles_to(row: Row, target: float) -> float:
     return float(reached[0]) if reached else np.inf
 
 
+#: Accuracies that comparisons may count to.
+LADDER = (0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.94, 0.92, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
+
+
+def common_goals(rows: Sequence[Row], count: int) -> list[float]:
+    """Return the highest accuracies that half of the cells reach, where cells differ most; lowest first."""
+    enough = [g for g in LADDER if np.mean([np.isfinite(cycles_to(row, g)) for row in rows]) >= 0.5]
+    return sorted(enough[:count]) or [LADDER[-1]]
+
+
 def cost_to(row: Row, target: float, cost: str) -> float:
     """Return the cost ("makespan_s" or "energy_j", summed over cycles) to an accuracy; infinite if never.
 

@@ -20,6 +20,7 @@ from simulation.figures_rows import (
     Row,
     by,
     cap,
+    common_goals,
     cost_to,
     cycles_to,
     family,
@@ -119,7 +120,7 @@ def _compared(rows: Sequence[Row]) -> tuple[str, str]:
     """Return a table, a line per group with the paper's rule first, and what it says in a sentence."""
     groups = by(rows, lambda r: (cap(r), rule(r), str(r["config"]["average"])))
     groups = {k: once_per_seed(g) for k, g in groups.items()}
-    goals = _goals([r for g in groups.values() for r in g])
+    goals = common_goals([r for g in groups.values() for r in g], 2)
     last = min(len(r["accuracy"]) for r in rows)
     head = ["", *(f"cycles to {100 * g:g} %" for g in goals), f"after {last} cycles, %", "J per cycle"]
     lines, said = [], defaultdict(list)
@@ -133,7 +134,7 @@ def _compared(rows: Sequence[Row]) -> tuple[str, str]:
             change = _joules(group) / _joules(papers) - 1
             said[verdict.split(" (")[0]].append(f"{_name(k)} ({change:+.0%} energy)")
     order = ("better", "worse", "no clear difference", SAME)
-    words = [f"{word}: {'; '.join(said[word])}" for word in order if said[word]]
+    words = [f"{word.capitalize()}: {'; '.join(said[word])}" for word in order if said[word]]
     return markdown_table([*head, "against the paper's rule"], lines) + "\n", ". ".join(words) + "."
 
 
@@ -167,13 +168,6 @@ def against(papers: Sequence[Row], ours: Sequence[Row], cycle: int) -> str:
     return f"{word} ({mean(gaps):+.2f} ± {stdev(gaps):.2f} points)"
 
 
-def _goals(rows: Sequence[Row]) -> list[float]:
-    """Return two accuracies that about half of the cells reach: where the lines differ most."""
-    ladder = (0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.94, 0.92, 0.9, 0.85, 0.8, 0.7, 0.6)
-    reached = [g for g in ladder if np.mean([np.isfinite(cycles_to(r, g)) for r in rows]) >= 0.5]
-    return sorted(reached[:2])
-
-
 def _count(cycles: float) -> str:
     return f"{cycles:.0f}" if np.isfinite(cycles) else "-"
 
@@ -199,7 +193,7 @@ def rivals(rows: Sequence[Row]) -> str:
     named |= {k: once_per_seed(g) for k, g in by(others, baseline_name).items()}
     everyone = [r for g in named.values() for r in g]
     last = min(len(r["accuracy"]) for r in everyone)
-    goal = _goals(everyone)[-1]
+    goal = common_goals(everyone, 1)[0]
     head = ["", f"s to {100 * goal:g} %", f"J to {100 * goal:g} %", f"after {last} cycles, %"]
     head += ["s per cycle", "J per cycle", "learners beyond a limit"]
     lines = []
