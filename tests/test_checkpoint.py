@@ -526,7 +526,8 @@ while True:
     if not child:
         training().run(cycles)
         os._exit(0)
-    time.sleep(rng.uniform(0.02, 0.25) * (1 + kills / 10))  # a slow machine gets on too
+    # The first ones come early on any machine, later ones let a slow machine get on too.
+    time.sleep(0.02 * 1.2**kills * rng.uniform(0.5, 1.5))
     ended, _ = os.waitpid(child, os.WNOHANG)
     if ended:
         break

@@ -62,6 +62,13 @@ def test_a_device_that_slows_down_gets_less_work(eventful):
     assert after["device-0"] <= 3 < 6 < after["device-1"]
 
 
+def test_the_cycle_time_holds_by_the_servers_own_clock(eventful):
+    for record in records_of(eventful)[:3]:
+        for row in record.learners:
+            assert row.outcome is Outcome.USED
+            assert 0 < row.reported_time_s < row.round_trip_s <= record.cycle_time_s
+
+
 def test_the_cycle_goes_on_without_a_device_that_dies(eventful):
     *earlier, last = same_model(eventful)
     assert all(row.outcome is Outcome.USED for record in earlier for row in record.learners)
