@@ -6,7 +6,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help install lint test test-simulation test-strategies simulate reproduce docs bench compat clean
+.PHONY: help install lint test test-simulation test-strategies test-slow simulate reproduce docs bench compat clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ test-simulation: install
 test-strategies: install
 	$(PY) -m pytest -m 'engine or deployment' $(addprefix --ignore ,$(SIMULATION_TESTS))
 
+test-slow: install  ## Tests of many minutes: 20 kills of the server at random moments, cross-validation
+	FLWR_MEL_SLOW=1 $(PY) -m pytest -k 'twenty_kills or cross_validation' tests/deployment tests/test_recommend.py
+
 simulate: install  ## Run the main job on MNIST and leave a report; options in ARGS="--cycles 3 ..."
 	$(VENV)/bin/flwr-mel simulate $(ARGS)
 
@@ -51,12 +54,15 @@ docs: install  ## Write the pages and figures that come from the committed resul
 	$(PY) -m simulation.reproduction $(RESULTS) --lemma results/lemma.jsonl --out docs
 	$(PY) -m simulation.past $(RESULTS) --out docs --readme README.md
 
-bench: install  ## Measure solvers, strategy, training and simulation; writes docs/BENCHMARKS.md
+bench: install  ## Measure solvers, strategies, simulation, learning, a soak; writes docs/BENCHMARKS.md
 	$(PY) -m bench.solvers
 	$(PY) -m bench.paper_grid
 	$(PY) -m bench.strategy
 	$(PY) -m bench.training
 	$(PY) -m bench.simulation
+	$(PY) -m bench.sweep
+	$(PY) -m bench.learning
+	$(PY) -m bench.soak
 
 # The oldest Flower of pyproject.toml, and the newest that can be installed. test_asking looks into Flower 1.41,
 # and so does the simulation, whose packages are named here for that reason.

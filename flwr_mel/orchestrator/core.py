@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from flwr_mel import wire
-from flwr_mel._validate import number
 from flwr_mel.allocation import AllocationProblem, Solution
 from flwr_mel.orchestrator.capability import Capability, read_name
 from flwr_mel.orchestrator.names import Names
@@ -29,14 +28,12 @@ from flwr_mel.orchestrator.planning import (
 from flwr_mel.orchestrator.settings import Settings
 from flwr_mel.orchestrator.state import CyclePlan, LearnerState, State, Stopped, Task
 from flwr_mel.orchestrator.stopping import stop_reason
-from flwr_mel.orchestrator.trust import REFUSED, SILENT, adjust_trust, learn, slowdown_of
+from flwr_mel.orchestrator.trust import REFUSED, SILENT, adjust_trust, learn, measurement, slowdown_of
 from flwr_mel.records import Callback, CycleRecord, LearnerRecord, Outcome
 
 # Below Flower's own logger, so that its console shows what we say.
 log = logging.getLogger("flwr.mel")
 
-#: Seconds or joules; more than that in one cycle is no measurement.
-_LARGEST_MEASUREMENT = 1e12
 #: Larger fleets are explained at level DEBUG.
 _EXPLAINED = 50
 _NOT_HANDED_ON = "the replies of this cycle were not handed on to MelStrategy"
@@ -252,11 +249,11 @@ class Orchestrator:
         for node, said in reports.items():
             row = self._rows.get(node)
             if row is not None and row.samples:
-                row.reported_time_s = _measurement(said.get(wire.TRAIN_SECONDS))
-                row.reported_energy_j = _measurement(said.get(wire.TRAIN_JOULES))
+                row.reported_time_s = measurement(said.get(wire.TRAIN_SECONDS))
+                row.reported_energy_j = measurement(said.get(wire.TRAIN_JOULES))
         for node, seconds in (round_trips or {}).items() if self.settings.learning else ():
             if node in self._rows and self._rows[node].samples:
-                self._rows[node].round_trip_s = _measurement(seconds)
+                self._rows[node].round_trip_s = measurement(seconds)
         # Before the new words: what was planned rests on the old ones.
         learn(self.state.learners, record.learners, self.settings, self.deadline_s or record.cycle_time_s)
         for node, said in reports.items():
@@ -304,11 +301,3 @@ def _explain(record: CycleRecord) -> None:
     level = logging.INFO if len(record.learners) <= _EXPLAINED else logging.DEBUG
     for row in record.learners:
         log.log(level, "cycle %d, %s", record.cycle, row.task_words())
-
-
-def _measurement(value: object) -> float | None:
-    try:
-        measured = number("measurement", value, least=0)
-    except ValueError:
-        return None
-    return measured if measured <= _LARGEST_MEASUREMENT else None

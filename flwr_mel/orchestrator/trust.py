@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from flwr_mel._validate import FloatArray
+from flwr_mel._validate import FloatArray, number
 from flwr_mel.learning import Estimate, Learning, Observation
 from flwr_mel.orchestrator.capability import Costs
 from flwr_mel.orchestrator.settings import Settings
@@ -19,6 +19,8 @@ SILENT = "does not say what it can do (no mel_mod, or no profile)"
 
 #: A late learner's time is taken for this much longer; a punctual one's is believed again step by step.
 _LATE_FACTOR, _TRUST_FACTOR = 1.5, 0.9
+#: Seconds or joules; more than that in one cycle is no measurement.
+_LARGEST_MEASUREMENT = 1e12
 # Share of the cycle that a link takes which was declared to take nothing: a factor needs something to act on.
 _LEAST_LINK = 1e-3
 # Epochs times samples must be exact in float64, as AllocationProblem demands.
@@ -177,3 +179,12 @@ def slowdown_of(learner: LearnerState, row: LearnerRecord | None = None) -> floa
         return learner.slowdown
     c2, c1, c0 = learner.costs[:3]
     return row.time_s / (c2 * (row.epochs * row.samples) + c1 * row.samples + c0)
+
+
+def measurement(value: object) -> float | None:
+    """Return a time or an energy that a learner reports; None if it cannot be one."""
+    try:
+        measured = number("measurement", value, least=0)
+    except ValueError:
+        return None
+    return measured if measured <= _LARGEST_MEASUREMENT else None
