@@ -71,7 +71,7 @@ def same(a, b):
 
 
 def names(directory):
-    return sorted(path.name for path in directory.iterdir())
+    return sorted(path.name for path in directory.iterdir() if path.name != "lock")
 
 
 # --- the files ------------------------------------------------------------------------------------------
@@ -552,6 +552,31 @@ def test_a_server_killed_again_and_again_ends_where_it_would_have(tmp_path, api)
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 2
+
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from flwr_mel.checkpoint.claim import claim
+claim(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@APIS
+def test_two_processes_do_not_train_in_one_directory(tmp_path, api):
+    other = subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(RuntimeError, match="another process trains with the checkpoints in"):
+            api(checkpoints=tmp_path).run(1)
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+    assert len(api(checkpoints=tmp_path).run(2).strategy.records) == 2
+    assert len(api(checkpoints=tmp_path).run(3).strategy.records) == 3
 
 
 def test_under_another_strategy_the_model_is_that_ones(tmp_path):

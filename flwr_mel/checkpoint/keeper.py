@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_mel._validate import complain, count
+from flwr_mel.checkpoint.claim import claim
 from flwr_mel.checkpoint.inner import InnerState
 from flwr_mel.checkpoint.store import Checkpoint, Checkpoints
 from flwr_mel.orchestrator import Orchestrator, Stopped
@@ -86,6 +87,7 @@ class Keeper:
         """
         if self.checkpoints is None or self._inner is None:
             return None
+        claim(self.checkpoints.directory)
         if not self._may_resume:
             if self._fingerprint is None and self.checkpoints.files():
                 where, remedy = str(self.checkpoints.directory), "Leave out resume=False to go on with it, "
