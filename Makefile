@@ -26,7 +26,7 @@ lint: install  ## Style (ruff, numpydoc rules) and types (mypy strict)
 
 test: lint  ## Lint, types and all tests: what CI runs
 	$(PY) -m pytest -m 'not engine and not deployment' -n 2 --dist loadfile
-	$(MAKE) --no-print-directory -j2 --output-sync=target test-simulation test-strategies
+	$(MAKE) --no-print-directory -j2 --output-sync=line test-simulation test-strategies
 
 # Flower's engine and processes mostly wait for themselves: two at a time fit on two cores, more do not.
 SIMULATION_TESTS := tests/test_simulation_runs.py tests/test_sweep.py

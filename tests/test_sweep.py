@@ -246,7 +246,7 @@ def test_killed_and_restarted_it_gives_the_same_bytes(finished, sweep_file, tmp_
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)
     process.wait(timeout=60)
-    assert not (out / "results.jsonl").exists() or len(read_results(out)) < 5
+    assert 0 < len(read_results(out)) < 5  # what was finished can be looked at
     again = sweep(sweep_file, out)
     assert again.returncode == 0, again.stderr
     assert (out / "results.jsonl").read_bytes() == (finished / "results.jsonl").read_bytes()

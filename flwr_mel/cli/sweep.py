@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from flwr_mel.cli.shared import BUG, bad_input, console, note, stop
+from flwr_mel.cli.shared import BUG, INTERRUPTED, bad_input, console, note, stop
 
 EXAMPLES = (
     "Examples:\n\nflwr-mel sweep quick\n\nflwr-mel sweep headline --data-dir mnist --out results/headline\n\n"
@@ -82,6 +82,10 @@ def _run(path: Path, cells: Sequence[Any], out: Path, data_dir: str, cpus: float
             )
         except LaunchError as error:
             stop(str(error), BUG)
+        except KeyboardInterrupt:
+            written = results.collect(cells, data.notice)
+            finished = f"{len(results.done(cells))} of {len(cells)} cells are in {written}"
+            stop(f"interrupted: {finished}; the same command goes on", INTERRUPTED)
     written = results.collect(cells, data.notice)
     if trouble:
         stop(f"the sweep failed: {trouble}. Its log: {out / 'flower.log'}; the same command goes on", BUG)
