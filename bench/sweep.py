@@ -70,14 +70,11 @@ def measure(scratch: Path, data_dir: str, cycles: int) -> dict[str, float]:
     cells = read_sweep(path, data_dir)
     jobs = {script.signature(c): _jobs(script) for c in cells for script in [write_script(c, 20)]}
     todo = [job for some in jobs.values() for job in some]
-    start = time.perf_counter()
-    bare(cells[0], todo)
-    alone = time.perf_counter() - start
+    alone = bare(cells[0], todo)
     workers = os.cpu_count() or 1
-    start = time.perf_counter()
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
-        pool.starmap(bare, [(cells[0], todo[i::workers]) for i in range(workers)])
-    together = time.perf_counter() - start
+    # Not forked: torch's threads do not survive that. Each times itself, so that its start does not count.
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        together = max(pool.starmap(bare, [(cells[0], todo[i::workers]) for i in range(workers)]))
     return {
         "cells": len(cells),
         "trainings": len(jobs),
@@ -94,14 +91,16 @@ def _jobs(script: Script) -> list[Job]:
     return [(t.epochs, t.samples, t.seed) for act in script.acts for t in act.tasks]
 
 
-def bare(cell: Cell, jobs: list[Job]) -> None:
-    """Train as every task says, on any samples: which ones does not change the time."""
+def bare(cell: Cell, jobs: list[Job]) -> float:
+    """Train as every task says, on any samples, and return the seconds: which samples does not matter."""
     data, weights = dataset_of(cell.config), initial_weights(0, LAYERS)
+    start = time.perf_counter()
     with single_thread():
         for epochs, samples, seed in jobs:
             x, y = data.train_x[:samples], data.train_y[:samples]
             rng = np.random.default_rng(seed)
             train(weights, x, y, epochs, batch=batch_size(cell.config), rng=rng)
+    return time.perf_counter() - start
 
 
 def report(r: dict[str, float]) -> str:

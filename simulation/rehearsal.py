@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +31,18 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def unspoken() -> Iterator[None]:
+    """Plan without a word: a dry run's tasks are nobody's, and its log lines would only confuse."""
+    logger = logging.getLogger("flwr.mel")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def rehearse(config: RunConfig, learners: int) -> None:
     """Plan the first cycle.
 
@@ -51,7 +66,8 @@ def rehearse(config: RunConfig, learners: int) -> None:
     for k in range(learners):
         held = len(local_indices(config, k, learners)) if config.mode == "fl" else None
         orchestrator.hear(str(k), fleet.words(k, 1, held))
-    plan = orchestrator.plan(1, [str(k) for k in range(learners)])
+    with unspoken():
+        plan = orchestrator.plan(1, [str(k) for k in range(learners)])
     if not plan.tasks and orchestrator.record is not None:
         why = "; ".join(orchestrator.record.notes) or "no learner can take part"
         raise ValueError(f"{why}. Raise cycle_time or energy, lower min_samples, or use fewer learners")

@@ -22,7 +22,7 @@ from flwr_mel.orchestrator.state import Task
 from flwr_mel.solvers.equal import equal_batches
 from simulation.cells import Baseline, Cell, digest
 from simulation.fleet import VirtualFleet
-from simulation.rehearsal import settings_of
+from simulation.rehearsal import settings_of, unspoken
 from simulation.task import batch_size, dataset_of, local_indices, min_samples, total_samples, workload_of
 
 
@@ -86,7 +86,8 @@ def write_script(cell: Cell, learners: int) -> Script:
     fleet = VirtualFleet(learners, cell.config)
     names = tuple(d.name or f"device-{k + 1}" for k, d in enumerate(fleet.devices(1)))
     plan = _plan_baseline if cell.baseline else _plan_scheme
-    acts, trouble = plan(cell, settings, fleet)
+    with unspoken():
+        acts, trouble = plan(cell, settings, fleet)
     return Script(tuple(acts), settings, names, trouble)
 
 

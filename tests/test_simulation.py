@@ -221,6 +221,12 @@ def test_rehearsal_passes_sensible_runs_and_refuses_idle_ones():
         rehearse(RunConfig(mode="fl", min_samples=250, samples=3000), 20)  # nobody holds that many
 
 
+def test_a_dry_run_says_nothing(caplog):
+    caplog.set_level("INFO")
+    rehearse(RunConfig(), 20)
+    assert [r.getMessage() for r in caplog.records if r.name == "flwr.mel"] == []
+
+
 # --- fleet ------------------------------------------------------------------------------------------
 
 
