@@ -57,6 +57,7 @@ docs: install  ## Write the pages and figures that come from the committed resul
 bench: install  ## Measure solvers, strategies, simulation, learning, a soak; writes docs/BENCHMARKS.md
 	$(PY) -m bench.solvers
 	$(PY) -m bench.paper_grid
+	$(PY) -m bench.progress
 	$(PY) -m bench.strategy
 	$(PY) -m bench.training
 	$(PY) -m bench.simulation
