@@ -4,6 +4,7 @@ Decides, every global cycle, how many local epochs and how many samples each dev
 report in time, nobody exceeds its energy limit and as much learning as possible happens.
 """
 
+from flwr_mel._validate import InputError
 from flwr_mel.allocation import (
     AllocationProblem,
     Handout,
@@ -13,28 +14,37 @@ from flwr_mel.allocation import (
     Status,
     allocate,
 )
-from flwr_mel.allocation.inverse import Plan, fastest, greenest
-from flwr_mel.allocation.schemes import Scheme, scheme
+from flwr_mel.allocation.goals import Cheapest, Drift, Epochs, PerCost, Progress, Soonest
 from flwr_mel.costs import Coefficients, Workload
-from flwr_mel.learners import Channel, Device, paper_fleet
+from flwr_mel.learners import Channel, Device, Measured, paper_fleet
 from flwr_mel.learning import Learning
 from flwr_mel.recommend import Recommendation, recommend
+from flwr_mel.solvers.inverse import Plan, fastest, greenest
+from flwr_mel.solvers.schemes import Scheme, scheme
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AllocationProblem",
     "Channel",
+    "Cheapest",
     "Coefficients",
     "Device",
+    "Drift",
+    "Epochs",
     "Handout",
     "Infeasible",
+    "InputError",
     "Learning",
+    "Measured",
+    "PerCost",
     "Plan",
+    "Progress",
     "Reason",
     "Recommendation",
     "Scheme",
     "Solution",
+    "Soonest",
     "Status",
     "Workload",
     "allocate",

@@ -22,7 +22,7 @@ _LONGEST_HEADER = 2048
 _NUMBER = rb"(?:0|[1-9][0-9]{0,17})"
 # Not wider than Python's own grammar: what is accepted here must mean the same to numpy.load.
 _HEADER = re.compile(
-    rb"\{'descr': *'([<>|=]?[biufcSUmM][0-9]{1,9}(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?)', *"
+    rb"\{'descr': *'([<>|=]?[biufcSUmMV][0-9]{1,9}(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?)', *"
     rb"'fortran_order': *(True|False), *"
     rb"'shape': *\((|" + _NUMBER + rb", *|" + _NUMBER + rb"(?:, *" + _NUMBER + rb"){1,63},? *)\),? *\} *\n?"
 )

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from flwr_mel._validate import complain, count
+from flwr_mel.aim import Aim, aim
 from flwr_mel.allocation.allocate import Solver, allocate
 from flwr_mel.allocation.handout import Handout
 from flwr_mel.allocation.problem import AllocationProblem
-from flwr_mel.allocation.schemes import SchemeName
 from flwr_mel.allocation.solution import Objective, Reason, Solution
-from flwr_mel.learners.fleet import Fleet
+from flwr_mel.fleets import Fleet
 from flwr_mel.regimes import Advice, Regimes, paper_rule, regimes_of
 from flwr_mel.solvers.equal import EqualBatches
 from flwr_mel.solvers.exact import Exact, Exclude
+from flwr_mel.solvers.schemes import SchemeName
 
 #: Predictions closer than this are the same. A larger c is worth a try if it predicts that much more.
 WORTH = 0.02
@@ -104,6 +105,8 @@ class Recommendation:
         What the gain is a prediction of.
     warnings : tuple of str
         What to keep in mind.
+    aim : Aim or None
+        The way to an accuracy or through a budget, where one was asked for.
     """
 
     regimes: Regimes
@@ -113,6 +116,7 @@ class Recommendation:
     cross_validate: Advice
     predicts: str
     warnings: tuple[str, ...]
+    aim: Aim | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, ready for JSON."""
@@ -133,6 +137,10 @@ def recommend(
     *,
     staleness_up_to: int = 5,
     federated: bool | None = None,
+    accuracy: float | None = None,
+    time_budget_s: float | None = None,
+    energy_budget_j: float | None = None,
+    evidence: Mapping[float, tuple[float, float, float]] | None = None,
     **limits: Any,
 ) -> Recommendation:
     """Rank the ways to allocate by predicted gain, and say which c to cross-validate.
@@ -146,6 +154,9 @@ def recommend(
     federated : bool, optional
         Whether the data stay with the learners, so that who is starved may matter. None: as the fleet's
         workload says; of a bare problem, False.
+    accuracy, time_budget_s, energy_budget_j, evidence
+        What is wanted, as for `flwr_mel.aim.aim`: then `Recommendation.aim` says which T, c, objective and
+        average, and what to expect.
     **limits
         With a fleet: what `Fleet.problem` takes (cycle_time_s, total_samples, ...).
 
@@ -174,7 +185,11 @@ def recommend(
     best = min(close, key=lambda c: (c.staleness, c.energy_j))
     trial = worth_trying(best, ranked)
     warnings = _warnings(problem, ranked, bool(federated))
-    return Recommendation(regimes, ranked, best, paper_rule(regimes, most), trial, PREDICTS, warnings)
+    wanted = {"accuracy": accuracy, "time_budget_s": time_budget_s, "energy_budget_j": energy_budget_j}
+    goal = None
+    if any(value is not None for value in wanted.values()):
+        goal = aim(problem, **wanted, staleness_up_to=most, federated=bool(federated), evidence=evidence)
+    return Recommendation(regimes, ranked, best, paper_rule(regimes, most), trial, PREDICTS, warnings, goal)
 
 
 def _repeats(c: Candidate, s: Solution) -> bool:

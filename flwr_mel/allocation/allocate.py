@@ -11,17 +11,10 @@ import numpy as np
 
 from flwr_mel._validate import IntArray, complain, frozen
 from flwr_mel.allocation.capacity import Capacities
+from flwr_mel.allocation.objective import Goal, Objective
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import screen
-from flwr_mel.allocation.solution import (
-    Diagnosis,
-    Infeasible,
-    Objective,
-    Reason,
-    Solution,
-    Status,
-    weighted_squares,
-)
+from flwr_mel.allocation.solution import Diagnosis, Infeasible, Reason, Solution, Status
 from flwr_mel.allocation.verify import BrokenAllocation, violations
 
 
@@ -33,28 +26,26 @@ class Proposal:
     ----------
     epochs, samples : int arrays
         tau_k and d_k over all learners.
-    bound : float
-        Proven upper bound on sum_k tau_k.
+    bound : int or float
+        Proven bound on what `objective` counts: sum_k tau_k for the epochs, sum_k tau_k d_k^2 for the
+        progress.
     status : Status
         Never INFEASIBLE; a solver raises `Infeasible` for that.
     excluded : mapping of int to Reason
         Learners left out.
     stats : mapping
         What the solver tells about its work.
-    objective : Objective
-        What was maximised; `status` is about it.
-    progress_bound : int, optional
-        Proven upper bound on sum_k tau_k d_k^2. Only when that was maximised.
+    objective : Goal
+        What the allocation was made for; `bound` and `status` are about it.
     """
 
     epochs: IntArray
     samples: IntArray
-    bound: float
+    bound: int | float
     status: Status
     excluded: Mapping[int, Reason]
     stats: Mapping[str, float | str] = field(default_factory=dict)
-    objective: Objective = Objective.EPOCHS
-    progress_bound: int | None = None
+    objective: Goal = Objective.EPOCHS
 
 
 @runtime_checkable
@@ -90,7 +81,7 @@ def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) 
     Returns
     -------
     Solution
-        The allocation with its objective, bound and status.
+        The allocation with the value of its objective, the bound on it and its status.
     """
     if not isinstance(problem, AllocationProblem):
         raise complain("problem", "an AllocationProblem", problem)
@@ -101,45 +92,44 @@ def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) 
     except Infeasible as infeasible:
         if throw:
             raise
-        return _nothing(problem, infeasible.diagnosis, perf_counter() - start)
+        goal = getattr(solver, "objective", Objective.EPOCHS)
+        return _nothing(problem, infeasible.diagnosis, goal, perf_counter() - start)
     broken = violations(
         problem,
         proposal.epochs,
         proposal.samples,
         all_samples=proposal.status is not Status.PARTIAL,
     )
-    total = int(proposal.epochs.sum())
-    if total > proposal.bound:
-        broken.append(f"sum tau_k is {total}, above its bound {proposal.bound}")
-    most = proposal.progress_bound
-    if most is not None and (squares := weighted_squares(proposal.epochs, proposal.samples)) > most:
-        broken.append(f"sum tau_k d_k^2 is {squares}, above its bound {most}")
+    goal = proposal.objective
+    if not broken:
+        counted, per = goal.measure(problem, proposal.epochs, proposal.samples)
+        if counted < proposal.bound if goal.minimised else counted > proposal.bound:
+            side = "below" if goal.minimised else "above"
+            broken.append(f"{goal} counts {counted}, {side} its bound {proposal.bound}")
     if broken:
         raise BrokenAllocation(f"{type(solver).__name__} returned a broken allocation: {'; '.join(broken)}")
     seconds = perf_counter() - start
     return Solution(
         epochs=frozen(proposal.epochs),
         samples=frozen(proposal.samples),
-        mean_epochs=total / len(problem),
-        bound=proposal.bound / len(problem),
+        value=counted / per,
+        bound=proposal.bound / per,
         status=proposal.status,
         excluded=dict(proposal.excluded),
         time_s=frozen(problem.coefficients.time_s(proposal.epochs, proposal.samples)),
         energy_j=frozen(problem.coefficients.energy_j(proposal.epochs, proposal.samples)),
         stats={**proposal.stats, "seconds": seconds},
-        objective=proposal.objective,
-        progress_bound=None if most is None else most / problem.total_samples,
+        objective=goal,
     )
 
 
-def _nothing(problem: AllocationProblem, diagnosis: Diagnosis, seconds: float) -> Solution:
-
+def _nothing(problem: AllocationProblem, diagnosis: Diagnosis, goal: Goal, seconds: float) -> Solution:
     none = frozen(np.zeros(len(problem), dtype=np.int64))
     nil = frozen(np.zeros(len(problem)))
     return Solution(
         epochs=none,
         samples=none,
-        mean_epochs=0.0,
+        value=0.0,
         bound=0.0,
         status=Status.INFEASIBLE,
         excluded=screen(Capacities.of(problem))[1],
@@ -147,4 +137,5 @@ def _nothing(problem: AllocationProblem, diagnosis: Diagnosis, seconds: float) -
         energy_j=nil,
         diagnosis=diagnosis,
         stats={"seconds": seconds},
+        objective=goal,
     )

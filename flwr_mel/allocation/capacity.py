@@ -9,18 +9,30 @@ allocation asks precisely the same question.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from flwr_mel._validate import FloatArray, IntArray, frozen
+from flwr_mel.allocation.bisection import largest_each
 
 if TYPE_CHECKING:
     from flwr_mel.allocation.problem import AllocationProblem
     from flwr_mel.costs.coefficients import Coefficients
+
+Index = tuple[npt.NDArray[np.intp], ...]
+
+#: The largest number there is, what rounding may hide as a share of a limit, and among the smallest numbers.
+_LAST = float(np.finfo(float).max)
+_ROUNDING = 8 * float(np.finfo(float).eps)
+_TINY = 8 * float(np.finfo(float).smallest_subnormal)
+
+#: Learners looked at in one go.
+_BLOCK = 16_384
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +43,8 @@ class Capacities:
     ----------
     coefficients : Coefficients
         Costs of the learners considered.
-    cycle_time_s : float
-        T; infinity asks for the capacity without a deadline.
+    cycle_time_s : float or array
+        T for all, or a deadline per learner; infinity asks for the capacity without one.
     energy_limit_j : array
         E_k.
     most : array
@@ -44,18 +56,20 @@ class Capacities:
     """
 
     coefficients: Coefficients
-    cycle_time_s: float
+    cycle_time_s: float | FloatArray
     energy_limit_j: FloatArray
     most: IntArray
     least: int
     max_epochs: int
 
     @classmethod
-    def of(cls, problem: AllocationProblem, cycle_time_s: float | None = None) -> Capacities:
+    def of(cls, problem: AllocationProblem, cycle_time_s: float | FloatArray | None = None) -> Capacities:
         """Read the capacities off a problem, possibly under another cycle time."""
+        if cycle_time_s is None:
+            cycle_time_s = problem.deadline_s if problem.own_deadlines else problem.cycle_time_s
         return cls(
             coefficients=problem.coefficients,
-            cycle_time_s=problem.cycle_time_s if cycle_time_s is None else cycle_time_s,
+            cycle_time_s=cycle_time_s,
             energy_limit_j=problem.energy_limit_j,
             most=problem.max_samples,
             least=problem.min_samples,
@@ -69,7 +83,7 @@ class Capacities:
         """Return the capacities of some learners only."""
         return Capacities(
             self.coefficients.take(index),
-            self.cycle_time_s,
+            self.cycle_time_s[index] if isinstance(self.cycle_time_s, np.ndarray) else self.cycle_time_s,
             self.energy_limit_j[index],
             self.most[index],
             self.least,
@@ -77,31 +91,37 @@ class Capacities:
         )
 
     @cached_property
-    def _time_left(self) -> FloatArray:
-        return self.cycle_time_s - self.coefficients.c0
+    def _limits(self) -> tuple[tuple[FloatArray, FloatArray, FloatArray, FloatArray], ...]:
+        """Time and energy as (cost per sample and epoch, cost per sample, the least and the most left).
 
-    @cached_property
-    def _energy_left(self) -> FloatArray:
-        return self.energy_limit_j - self.coefficients.g0
+        The formula rounds three times and what is made of it below six times, each time by at most half
+        an epsilon of the limit, whatever cancels in T - c0: 8 epsilons are enough. A cost that is no
+        finite number fits into no time, not even into an infinite one.
+        """
+        c, time_s, energy_j = self.coefficients, np.minimum(self.cycle_time_s, _LAST), self.energy_limit_j
+        of_time = _ROUNDING * time_s + _TINY
+        of_energy = np.where(np.isinf(energy_j), 0.0, _ROUNDING * energy_j + _TINY)
+        time_left, energy_left = time_s - c.c0, energy_j - c.g0
+        return (
+            (c.c2, c.c1, time_left - of_time, time_left + of_time),
+            (c.g2, c.g1, energy_left - of_energy, energy_left + of_energy),
+        )
 
     def relaxed(self, epochs: float | IntArray | FloatArray) -> FloatArray:
         """Capacity without rounding, for real numbers of epochs; negative where nothing fits."""
         c = self.coefficients
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            by_time = self._time_left / (c.c2 * epochs + c.c1)
-            by_energy = self._energy_left / (c.g2 * epochs + c.g1)
-        # 0 / 0: no energy left, none needed. Anything fits.
-        by_energy[np.isnan(by_energy)] = np.inf
-        if np.isinf(self.cycle_time_s):
-            by_time[np.isnan(by_time)] = 0.0  # a cost that is no finite number fits into no time
-        return np.minimum(np.minimum(by_time, by_energy), self.most)
+            by_time = (np.minimum(self.cycle_time_s, _LAST) - c.c0) / (c.c2 * epochs + c.c1)
+            by_energy = (self.energy_limit_j - c.g0) / (c.g2 * epochs + c.g1)
+        # fmin: 0 / 0 is "no energy left, none needed". Anything fits.
+        return np.minimum(np.fmin(by_time, by_energy), self.most)
 
     def at(self, epochs: int | IntArray) -> IntArray:
         """Return cap_k(tau) in samples, for one tau or one per learner; 0 where nothing fits."""
         if not isinstance(epochs, int):
-            return self._settle(self.relaxed(epochs), epochs)
+            return self._settled(epochs)
         if epochs not in self._known:
-            self._known[epochs] = frozen(self._settle(self.relaxed(epochs), epochs))
+            self._known[epochs] = frozen(self._settled(epochs))
         return self._known[epochs]
 
     @cached_property
@@ -114,36 +134,75 @@ class Capacities:
         taus = np.arange(first, last + 1, dtype=np.int64)
         # One call for small fleets, where calls cost; row by row for large ones, where memory does.
         if len(taus) * len(self) <= 100_000:
-            return self._settle(self.relaxed(taus[:, None]), taus[:, None])
+            return self._settled(taus[:, None])
         rows = np.empty((len(taus), len(self)), dtype=np.int64)
         for row, tau in zip(rows, taus, strict=True):
             row[:] = self.at(int(tau))
         return rows
 
-    def _settle(self, real: FloatArray, epochs: int | IntArray) -> IntArray:
-        """Round quotients down to the exact capacity.
+    def _settled(self, epochs: int | IntArray) -> IntArray:
+        """Return the exact capacities for one tau, one per learner, or a column of them."""
 
-        Division rounds, so the exact question is asked wherever a quotient lies next to an integer.
+        def quotient(block: slice, two: FloatArray, one: FloatArray, *left: FloatArray) -> list[FloatArray]:
+            per_sample = two * _some(epochs, block) + one
+            return [x / per_sample for x in left]
+
+        def fits(part: Capacities, index: Index, samples: IntArray) -> npt.NDArray[np.bool_]:
+            return part._keeps(_some(epochs, index), samples)
+
+        rows = () if isinstance(epochs, int) else epochs.shape[:-1]
+        return self._exact(np.empty((*rows, len(self)), dtype=np.int64), self.most, quotient, fits)
+
+    @cached_property
+    def most_epochs(self) -> IntArray:
+        """The most epochs each learner can do on the least batch; 0 for one that cannot take part."""
+        d = self.least
+
+        def quotient(_: slice, two: FloatArray, one: FloatArray, *left: FloatArray) -> list[FloatArray]:
+            per_epoch, once = two * d, one * d
+            return [(x - once) / per_epoch for x in left]
+
+        def fits(part: Capacities, _: Index, epochs: IntArray) -> npt.NDArray[np.bool_]:
+            return part._keeps(epochs, d)
+
+        most = np.where(self.most < d, 0, self.max_epochs)
+        return self._exact(np.empty(len(self), dtype=np.int64), most, quotient, fits)
+
+    def _exact(
+        self,
+        found: IntArray,
+        most: IntArray,
+        quotient: Callable[..., list[FloatArray]],
+        fits: Callable[[Capacities, Index, IntArray], npt.NDArray[np.bool_]],
+    ) -> IntArray:
+        """Fill in the largest integers up to `most` that fit.
+
+        Two quotients enclose each of them. Where no integer lies between these they are the answer;
+        elsewhere the exact question is asked, by bisection.
         """
-        np.maximum(real, 0.0, out=real)
-        cap: IntArray = real.astype(np.int64)
-        error = 16 * np.finfo(float).eps * max(1.0, float(real.max(initial=0.0)))
-        near = np.nonzero(np.abs(real - np.rint(real)) <= error)
-        if len(near[0]):
-            part, tau = self.take(near[-1]), np.broadcast_to(epochs, real.shape)[near]
-            best = np.maximum(np.rint(real[near]).astype(np.int64) - 1, 0)
-            for _ in range(2):
-                best += part._keeps(tau, best + 1)
-            cap[near] = np.where(part._keeps(tau, best), best, 0)
-        return cap
+        for at in range(0, len(self), _BLOCK):  # parts that fit into a processor's cache
+            block = slice(at, at + _BLOCK)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                ends = [quotient(block, *(a[block] for a in limit)) for limit in self._limits]
+            # fmin: 0 / 0 is "nothing left, nothing needed", no limit.
+            low, high = (
+                np.maximum(np.minimum(np.fmin(*pair), most[block]), 0.0).astype(np.int64)
+                for pair in zip(*ends, strict=True)
+            )
+            if (open_ := np.nonzero(low < high))[0].size:
+                index = (*open_[:-1], open_[-1] + at)
+                part = self.take(index[-1])
+                low[open_] = largest_each(low[open_], high[open_], partial(fits, part, index))
+            found[..., block] = low
+        return found
 
-    def _keeps(self, epochs: int | IntArray, samples: IntArray) -> npt.NDArray[np.bool_]:
+    def _keeps(self, epochs: int | IntArray, samples: int | IntArray) -> npt.NDArray[np.bool_]:
         c = self.coefficients
-        work = epochs * samples
+        work = np.multiply(epochs, samples, dtype=np.float64)  # as exact as in integers below 2**53
         with np.errstate(over="ignore"):
             kept: npt.NDArray[np.bool_] = (
                 (samples <= self.most)
-                & (c.c2 * work + c.c1 * samples + c.c0 <= self.cycle_time_s)
+                & (c.c2 * work + c.c1 * samples + c.c0 <= np.minimum(self.cycle_time_s, _LAST))
                 & (c.g2 * work + c.g1 * samples + c.g0 <= self.energy_limit_j)
             )
         return kept
@@ -153,30 +212,18 @@ class Capacities:
         """The most epochs on the least batch, as a real number; negative where the batch does not fit."""
         c, d = self.coefficients, float(self.least)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            by_time = (self._time_left / d - c.c1) / c.c2
-            by_energy = (self._energy_left / d - c.g1) / c.g2
-        by_energy[np.isnan(by_energy)] = np.inf
-        return np.minimum(by_time, by_energy)
+            by_time = ((np.minimum(self.cycle_time_s, _LAST) - c.c0) / d - c.c1) / c.c2
+            by_energy = ((self.energy_limit_j - c.g0) / d - c.g1) / c.g2
+        return np.fmin(by_time, by_energy)
 
-    @cached_property
-    def most_epochs(self) -> IntArray:
-        """The most epochs each learner can do on the least batch; 0 for one that cannot take part."""
-        real = np.clip(self._relaxed_most_epochs, 0, self.max_epochs)
-        tau: IntArray = real.astype(np.int64)
-        # The quotient is off by a few units in the last place of its largest intermediate value.
-        with np.errstate(over="ignore", invalid="ignore"):
-            size = np.fmin(self._time_left / (self.least * self.coefficients.c2), 2.0**53)
-        near = np.flatnonzero(
-            np.abs(real - np.rint(real)) <= 16 * np.finfo(float).eps * np.maximum(size, 1.0)
-        )
-        if len(near):
-            part, batch = self.take(near), np.full(len(near), self.least, dtype=np.int64)
-            best = np.maximum(np.rint(real[near]).astype(np.int64) - 2, 0)
-            for _ in range(4):
-                best += part._keeps(best + 1, batch) & (best < self.max_epochs)
-            tau[near] = np.where(part._keeps(best, batch), best, 0)
-        tau[self.most < self.least] = 0
-        return tau
+
+def _some(epochs: int | IntArray, index: Index | slice) -> int | IntArray:
+    """Pick from one number for all, one per learner, or a column with one per row."""
+    if isinstance(epochs, int):
+        return epochs
+    if epochs.ndim == 1:
+        return epochs[index]
+    return epochs if isinstance(index, slice) else epochs[index[0], 0]
 
 
 def relaxed_synchronous(capacities: Capacities, total_samples: int) -> float:

@@ -10,8 +10,10 @@ import numpy as np
 
 from flwr_mel._validate import (
     MAX_COUNT,
+    NO_LIMIT_REMEDY,
     FloatArray,
     IntArray,
+    Phrase,
     complain,
     count,
     counts,
@@ -20,12 +22,14 @@ from flwr_mel._validate import (
     number,
     numbers,
 )
+from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.costs.coefficients import Coefficients
 
 if TYPE_CHECKING:
     from flwr_mel.costs.workload import Workload
     from flwr_mel.learners.device import Device
 
+Deadlines = float | Sequence[float] | FloatArray
 Limits = float | Sequence[float | None] | FloatArray | None
 CountLimits = int | Sequence[int | None] | IntArray | None
 
@@ -40,7 +44,7 @@ class AllocationProblem:
     Choose integers tau_k (epochs) and d_k (samples) for every learner k to ::
 
         maximise   (1/K) sum_k tau_k
-        subject to c2_k tau_k d_k + c1_k d_k + c0_k <= cycle_time_s
+        subject to c2_k tau_k d_k + c1_k d_k + c0_k <= deadline_s[k]
                    g2_k tau_k d_k + g1_k d_k + g0_k <= energy_limit_j[k]
                    |tau_k - tau_l| <= staleness
                    sum_k d_k = total_samples,  min_samples <= d_k <= max_samples[k]
@@ -51,8 +55,10 @@ class AllocationProblem:
     ----------
     coefficients : Coefficients
         The learners' costs.
-    cycle_time_s : float
-        T, seconds.
+    cycle_time_s : float, sequence of float or "best"
+        T, seconds; or one deadline per learner, e.g. until when it is available. The attribute is the
+        longest of them, `deadline_s` has one per learner. "best": as long as anybody's energy or epochs
+        last, so that an objective per cost (`Soonest`, `Cheapest`) chooses T.
     energy_limit_j : float or sequence of float, optional
         E_k per learner, or one limit for all. None, also as an entry: no limit (stored as infinity).
     total_samples : int
@@ -69,6 +75,7 @@ class AllocationProblem:
 
     coefficients: Coefficients
     cycle_time_s: float
+    deadline_s: FloatArray
     energy_limit_j: FloatArray
     total_samples: int
     staleness: int
@@ -79,7 +86,7 @@ class AllocationProblem:
     def __init__(
         self,
         coefficients: Coefficients,
-        cycle_time_s: float,
+        cycle_time_s: Deadlines | str,
         energy_limit_j: Limits = None,
         *,
         total_samples: int,
@@ -93,7 +100,6 @@ class AllocationProblem:
         learners = len(coefficients)
         fields: dict[str, Any] = {
             "coefficients": coefficients,
-            "cycle_time_s": number("cycle_time_s", cycle_time_s, above=0, remedy="Give seconds."),
             "energy_limit_j": _energy_limits(energy_limit_j, learners),
             "total_samples": count("total_samples", total_samples, least=1),
             "staleness": count("staleness", staleness, remedy="0 is the synchronous scheme."),
@@ -106,29 +112,60 @@ class AllocationProblem:
             "max_samples": _sample_limits(max_samples, learners),
             "max_epochs": NO_LIMIT
             if max_epochs is None
-            else count("max_epochs", max_epochs, least=1, remedy="Use None for no limit."),
+            else count("max_epochs", max_epochs, least=1, remedy=NO_LIMIT_REMEDY),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+        best = isinstance(cycle_time_s, str) and cycle_time_s == "best"
+        deadline_s = _deadlines(self._longest() if best else cycle_time_s, learners)
+        object.__setattr__(self, "deadline_s", deadline_s)
+        object.__setattr__(self, "cycle_time_s", float(deadline_s.max()))
         self._check_across_fields()
+
+    def _longest(self) -> float:
+        """Return a time after which nobody can do more: its energy, or its epochs, are used up."""
+        c, most = self.coefficients, np.minimum(self.max_samples, self.total_samples)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            by_energy = np.where(c.g2 > 0, np.maximum(self.energy_limit_j - c.g0, 0) / c.g2, np.inf)
+            by_epochs = np.inf if self.max_epochs >= NO_LIMIT else float(self.max_epochs) * most
+            time_s = float((c.c2 * np.minimum(by_energy, by_epochs) + c.c1 * most + c.c0).max())
+        if not np.isfinite(time_s):
+            raise complain(
+                "cycle_time_s",
+                "a number of seconds where somebody has neither an energy limit nor a limit of epochs: "
+                "the longer a cycle, the more it does",
+                "best",
+                Phrase("Set energy limits or {}.", "max_epochs"),
+            )
+        return time_s * (1 + 1e-9)
 
     def _check_across_fields(self) -> None:
         learners = len(self)
+        if self.total_samples < learners * self.min_samples:
+            # Only then is it worth asking who can take part at all.
+            learners = int((Capacities.of(self).most_epochs > 0).sum())
         needed = learners * self.min_samples
         if self.total_samples < needed:
             raise complain(
                 "total_samples",
-                f"at least learners * min_samples = {learners} * {self.min_samples} = {needed}",
+                Phrase(
+                    f"at least learners * {{}} = {learners} * {self.min_samples} = {needed}", "min_samples"
+                ),
                 self.total_samples,
-                "Lower min_samples, drop learners or use more samples.",
+                Phrase("Lower {}, drop learners or use more samples.", "min_samples"),
             )
-        fastest = float(self.coefficients.c2.min())
-        if self.cycle_time_s / fastest > 2**53:
+        if self.max_epochs < NO_LIMIT and self.total_samples * self.max_epochs <= 2**53:
+            return
+        c2 = self.coefficients.c2
+        with np.errstate(over="ignore"):
+            fastest = int(np.argmax(self.deadline_s / c2))
+            steps = float(self.deadline_s[fastest] / c2[fastest])
+        if steps > 2**53:
             raise complain(
                 "cycle_time_s",
                 "less than 2**53 times the smallest c2, or epochs times samples is no exact number",
-                f"{self.cycle_time_s:g} s with c2 = {fastest:g} s",
-                "Check the units of cpu_hz and cycle_time_s.",
+                f"{self.deadline_s[fastest]:g} s with c2 = {c2[fastest]:g} s",
+                Phrase("Check the units of cpu_hz and {}.", "cycle_time_s"),
             )
 
     @classmethod
@@ -137,7 +174,7 @@ class AllocationProblem:
         devices: Sequence[Device],
         workload: Workload,
         *,
-        cycle_time_s: float,
+        cycle_time_s: Deadlines | str,
         total_samples: int,
         staleness: int = 0,
         min_samples: int = 1,
@@ -158,11 +195,16 @@ class AllocationProblem:
     def __len__(self) -> int:
         return len(self.coefficients)
 
+    @property
+    def own_deadlines(self) -> bool:
+        """Whether the learners' deadlines differ."""
+        return bool((self.deadline_s != self.cycle_time_s).any())
+
     def replace(self, **changes: Any) -> AllocationProblem:
         """Return a copy with some fields changed, validated anew."""
         fields: dict[str, Any] = {
             "coefficients": self.coefficients,
-            "cycle_time_s": self.cycle_time_s,
+            "cycle_time_s": self.deadline_s if self.own_deadlines else self.cycle_time_s,
             "energy_limit_j": self.energy_limit_j,
             "total_samples": self.total_samples,
             "staleness": self.staleness,
@@ -187,8 +229,14 @@ class AllocationProblem:
         return fresh
 
 
+def _deadlines(value: Deadlines | str, learners: int) -> FloatArray:
+    if isinstance(value, list | tuple) or np.ndim(value):
+        return numbers("cycle_time_s", value, length=learners, above=0)
+    return frozen(np.full(learners, number("cycle_time_s", value, above=0, remedy="Give seconds.")))
+
+
 def _energy_limits(value: Limits, learners: int) -> FloatArray:
-    remedy = "Use None for no limit."
+    remedy = NO_LIMIT_REMEDY
     if value is None:
         return frozen(np.full(learners, np.inf))
     if np.isscalar(value):
@@ -197,7 +245,7 @@ def _energy_limits(value: Limits, learners: int) -> FloatArray:
         return numbers("energy_limit_j", value, length=learners, above=0)
     value = list(entries("energy_limit_j", value, learners))
     limits = [
-        np.inf if e is None else number(f"energy_limit_j[{k}]", e, above=0, remedy=remedy)
+        np.inf if e is None else number("energy_limit_j", e, above=0, remedy=remedy, index=k)
         for k, e in enumerate(value)
     ]
     return frozen(np.array(limits))
@@ -210,7 +258,7 @@ def _sample_limits(value: CountLimits, learners: int) -> IntArray:
         return frozen(
             np.full(
                 learners,
-                count("max_samples", value, remedy="Use None for no limit."),
+                count("max_samples", value, remedy=NO_LIMIT_REMEDY),
                 dtype=np.int64,
             )
         )

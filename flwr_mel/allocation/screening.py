@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from flwr_mel.allocation.bisection import least
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.solution import Diagnosis, Reason
 
@@ -31,7 +32,7 @@ def screen(capacities: Capacities) -> tuple[npt.NDArray[np.intp], dict[int, Reas
     excluded : dict of int to Reason
         The others.
     """
-    able = (capacities.most_epochs >= 1) & (capacities.most >= capacities.least)
+    able = capacities.most_epochs >= 1
     out = np.flatnonzero(~able)
     excluded = dict(zip(out.tolist(), _reasons(capacities.take(out)), strict=True)) if len(out) else {}
     return np.flatnonzero(able), excluded
@@ -58,7 +59,7 @@ def carried(problem: AllocationProblem, cycle_time_s: float | None = None) -> in
     problem : AllocationProblem
         The limits. Its total does not cap the answer's learners one by one.
     cycle_time_s : float, optional
-        Another cycle time, infinity for none.
+        Another cycle time for all, infinity for none.
     """
     capacities = Capacities.of(problem, cycle_time_s)
     able, _ = screen(capacities)
@@ -75,12 +76,18 @@ def diagnose(problem: AllocationProblem, detail: str = "") -> Diagnosis:
     detail : str
         What a solver's own rule adds.
     """
-    fits = carried(problem)
-    enough_time = smallest(
-        problem.cycle_time_s, lambda time_s: carried(problem, time_s) >= problem.total_samples
-    )
-    usable = fits if fits >= problem.min_samples * len(problem) else 0
-    return Diagnosis(problem.total_samples, min(usable, problem.total_samples), enough_time, detail)
+    wanted, fits = problem.total_samples, carried(problem)
+    enough_time = smallest(problem.cycle_time_s, lambda time_s: carried(problem, time_s) >= wanted)
+    if enough_time is not None and not detail:
+        # A longer cycle may bring in learners for whose least batches there are too few samples.
+        able = len(screen(Capacities.of(problem, enough_time))[0])
+        if able * problem.min_samples > wanted:
+            detail = (
+                f"at one epoch each the learners carry {fits:,} of {wanted:,} samples, and when they could "
+                f"carry all, the least batches of {able} learners need {able * problem.min_samples:,}"
+            )
+            enough_time = None
+    return Diagnosis(wanted, min(fits, wanted), enough_time, detail)
 
 
 def smallest(start: float, works: Callable[[float], bool]) -> float | None:
@@ -101,15 +108,8 @@ def smallest(start: float, works: Callable[[float], bool]) -> float | None:
     high = start
     while not works(high):
         high *= 2
-    low = _bits(np.nextafter(0, 1))
-    top = _bits(high)
-    while low < top:
-        middle = (low + top) // 2
-        if works(_float(middle)):
-            top = middle
-        else:
-            low = middle + 1
-    return None if np.isinf(_float(top)) else _float(top)
+    found = _float(least(_bits(np.nextafter(0, 1)), _bits(high), lambda bits: works(_float(bits))))
+    return None if np.isinf(found) else found
 
 
 def _bits(x: float) -> int:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context, Decimal
-from enum import Enum, StrEnum
+from enum import Enum
 
 from flwr_mel._validate import FloatArray, IntArray
+from flwr_mel.allocation.objective import Goal, Objective, weighted_squares
 
-
-class Objective(StrEnum):
-    """What an allocation maximises."""
-
-    EPOCHS = "epochs"
-    """The paper's: the mean of tau_k."""
-    PROGRESS = "progress"
-    """S = sum_k tau_k d_k^2 / d: samples passed, weighted as the average weights them."""
+__all__ = [
+    "Diagnosis",
+    "Infeasible",
+    "Objective",
+    "Reason",
+    "Solution",
+    "Status",
+    "round_up",
+    "weighted_squares",
+]
 
 
 class Status(Enum):
@@ -75,9 +78,9 @@ class Diagnosis:
         The samples asked for.
     carried : int
         The samples the learners can carry at one epoch each: the largest total_samples that fits
-        (0: none, when it is below what the least batches need).
+        (0: none).
     cycle_time_s : float or None
-        The smallest cycle time that works, all else equal; None when none does.
+        The smallest cycle time for all that works, all else equal; None when none does.
     detail : str
         What a special rule adds, e.g. equal batches.
     """
@@ -102,7 +105,10 @@ class Diagnosis:
         if self.cycle_time_s is not None:
             parts.append(f"the smallest cycle time that works is {round_up(self.cycle_time_s)} s")
         else:
-            parts.append("no cycle time is long enough: energy limits, max_samples or the fleet must grow")
+            parts.append(
+                "no cycle time is long enough: energy limits, max_samples or the fleet must grow, "
+                "or min_samples fall"
+            )
         return "; ".join(parts)
 
 
@@ -127,11 +133,11 @@ class Solution:
     ----------
     epochs, samples : int arrays
         tau_k and d_k; 0 for learners left out.
-    mean_epochs : float
-        The paper's objective (sum_k tau_k) / K, over all K learners of the problem.
+    value : float
+        Of the objective, e.g. the mean epochs.
     bound : float
-        Proven upper bound on mean_epochs, over all allocations of the solver's kind (for
-        `EqualBatches`: over all equal batches). It is one whatever was maximised.
+        Proven bound on that objective (an upper one where it is maximised), over all allocations of the
+        solver's kind; for `EqualBatches`: over all equal batches.
     status : Status
         The outcome, with its explanation.
     excluded : mapping of int to Reason
@@ -142,15 +148,13 @@ class Solution:
         Only when infeasible.
     stats : mapping
         What the solver tells about its work.
-    objective : Objective
-        What was maximised; `status` and `gap` are about it.
-    progress_bound : float, optional
-        Proven upper bound on `progress`. Only when that was maximised.
+    objective : Goal
+        What the allocation was made for; `value`, `bound`, `gap` and `status` are about it.
     """
 
     epochs: IntArray
     samples: IntArray
-    mean_epochs: float
+    value: float
     bound: float
     status: Status
     excluded: Mapping[int, Reason]
@@ -158,8 +162,12 @@ class Solution:
     energy_j: FloatArray
     diagnosis: Diagnosis | None = None
     stats: Mapping[str, float | str] = field(default_factory=dict)
-    objective: Objective = Objective.EPOCHS
-    progress_bound: float | None = None
+    objective: Goal = Objective.EPOCHS
+
+    @property
+    def mean_epochs(self) -> float:
+        """The paper's objective (sum_k tau_k) / K over all K learners, whatever was maximised."""
+        return int(self.epochs.sum()) / len(self.epochs)
 
     @property
     def progress(self) -> float:
@@ -168,22 +176,35 @@ class Solution:
         return weighted_squares(self.epochs, self.samples) / used if used else 0.0
 
     @property
+    def progress_bound(self) -> float | None:
+        """`bound` where the progress was maximised, else None."""
+        return self.bound if self.objective is Objective.PROGRESS else None
+
+    @property
     def gap(self) -> float:
-        """How far the optimum can be above this solution, as a share of the solution."""
-        if self.progress_bound is not None:
-            return self.progress_bound / self.progress - 1 if self.progress else float("inf")
-        return self.bound / self.mean_epochs - 1 if self.mean_epochs else float("inf")
+        """How far the optimum can be from this solution, as a share of the smaller of the two."""
+        low, high = (self.bound, self.value) if self.objective.minimised else (self.value, self.bound)
+        if low == high and self.status.ok:
+            return 0.0
+        return high / low - 1 if low else float("inf")
+
+    @property
+    def bias(self) -> float:
+        """chi^2(p || w) of a plain weighted average: p_k = d_k / d, w_k the share of tau_k d_k^2.
+
+        Learners that do more steps pull the average towards their own data: it minimises the w-weighted
+        loss instead of the p-weighted one. 0 where all do the same number of steps.
+        """
+        part = self.samples > 0
+        if not part.any():
+            return 0.0
+        p = self.samples[part] / float(self.samples.sum())
+        w = p * p * self.epochs[part]
+        w /= w.sum()
+        return float(((p - w) ** 2 / w).sum())
 
     @property
     def staleness(self) -> int:
         """Largest difference between two participants' epochs."""
         taking_part = self.epochs[self.epochs > 0]
         return int(taking_part.max() - taking_part.min()) if len(taking_part) else 0
-
-
-def weighted_squares(epochs: IntArray, samples: IntArray) -> int:
-    """Return sum_k tau_k d_k^2, exactly."""
-    largest = int(epochs.max(initial=0)) * int(samples.max(initial=0)) ** 2
-    if largest * len(epochs) < 2**62:
-        return int((epochs * samples * samples).sum())
-    return sum(t * d * d for t, d in zip(epochs.tolist(), samples.tolist(), strict=True))

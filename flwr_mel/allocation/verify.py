@@ -45,7 +45,7 @@ def violations(
         _who("d_k >= min_samples", samples >= problem.min_samples, taking_part),
         _who("d_k <= max_samples", samples <= problem.max_samples, taking_part),
         _who("tau_k <= max_epochs", epochs <= problem.max_epochs, taking_part),
-        _who("t_k <= cycle_time_s", time_s <= problem.cycle_time_s, taking_part),
+        _who("t_k <= cycle_time_s", time_s <= problem.deadline_s, taking_part),
         _who("e_k <= energy_limit_j", energy_j <= problem.energy_limit_j, taking_part),
     ]
     if tau.max() - tau.min() > problem.staleness:

@@ -6,14 +6,13 @@ import hashlib
 import json
 import os
 import re
-from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
-from secrets import token_hex
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from flwr_mel._files import atomically
 from flwr_mel.checkpoint.trees import Arrays, pack, unpack
 
 #: Grows when older versions could not read the file any more.
@@ -45,23 +44,16 @@ def write(path: Path, content: dict[str, Any]) -> None:
     arrays: Arrays = []
     text = json.dumps(pack(content, arrays)).encode()
     members = {"about": np.frombuffer(text, np.uint8)} | {f"a{i}": a for i, a in enumerate(arrays)}
-    temporary = path.with_name(f".{path.name}.{token_hex(4)}.tmp")
-    try:
-        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        with open(handle, "w+b") as file:
-            start = file.write(_head("0" * 64))
-            np.savez(file, **members)  # type: ignore[arg-type]
-            file.seek(start)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            file.seek(0)
-            file.write(_head(digest))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+
+    def fill(file: BinaryIO) -> None:
+        start = file.write(_head("0" * 64))
+        np.savez(file, **members)  # type: ignore[arg-type]
+        file.seek(start)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        file.seek(0)
+        file.write(_head(digest))
+
+    atomically(path, fill, "w+b")
     sync_directory(path.parent)
 
 

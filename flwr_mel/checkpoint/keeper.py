@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from flwr_mel._validate import complain, count
 from flwr_mel.checkpoint.claim import claim
-from flwr_mel.checkpoint.inner import InnerState
 from flwr_mel.checkpoint.store import Checkpoint, Checkpoints
 from flwr_mel.orchestrator import Orchestrator, Stopped
 from flwr_mel.records import Callback, CycleRecord
@@ -22,6 +21,38 @@ from flwr_mel.records import Callback, CycleRecord
 log = logging.getLogger("flwr.mel")
 
 Model = Mapping[str, npt.NDArray[Any]]
+Snapshot = list[dict[str, tuple[str, Any]]]
+
+
+class Inner(Protocol):
+    """State of the wrapped strategy, as `flwr_mel.flower.inner_state.InnerState` takes and restores it."""
+
+    @property
+    def api(self) -> str:
+        """Which of Flower's APIs the strategy is of."""
+
+    @property
+    def classes(self) -> list[str]:
+        """Full names of the classes, from outside to inside."""
+
+    def snapshot(self) -> Snapshot:
+        """Return the state by layer and name."""
+
+    def has_arrays(self, snapshot: Snapshot) -> list[str]:
+        """Return the names of what holds arrays in a snapshot."""
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Put the state back."""
+
+
+class Models(Protocol):
+    """Models of earlier cycles, as `flwr_mel.flower.moving.Models` keeps them."""
+
+    def snapshot(self, cycles: Collection[int]) -> dict[str, dict[str, npt.NDArray[Any]]]:
+        """Return the models of these cycles."""
+
+    def restore(self, snapshot: Mapping[str, Model], names: Sequence[str]) -> None:
+        """Put them back, under these names of arrays."""
 
 
 class Keeper:
@@ -37,24 +68,24 @@ class Keeper:
         Where they go.
     resume : bool
         False: there must not be any yet.
-    inner : object
-        The wrapped strategy, as its constructor left it.
+    inner : Inner, optional
+        State of the wrapped strategy; needed with checkpoints.
     orchestrator : Orchestrator
         Its state is kept; it tells of finished cycles.
-    records : list of CycleRecord
-        The strategy's own list.
     decode : callable
         Turns the model as Flower hands it on into named arrays.
+    models : Models, optional
+        The models that tasks in progress began with.
     """
 
     def __init__(
         self,
         checkpoints: Checkpoints | str | os.PathLike[str] | None,
         resume: bool,
-        inner: object,
+        inner: Inner | None,
         orchestrator: Orchestrator,
-        records: list[CycleRecord],
         decode: Callable[[Any], Model],
+        models: Models | None = None,
     ) -> None:
         if not isinstance(resume, bool):
             raise complain("resume", "True (go on if there is a checkpoint) or False (start anew)", resume)
@@ -64,9 +95,10 @@ class Keeper:
             raise complain("checkpoints", "a flwr_mel.checkpoint.Checkpoints, a path or None", checkpoints)
         self.checkpoints = checkpoints
         self._may_resume = resume
-        self._inner = None if checkpoints is None else InnerState(inner)
-        self._orchestrator, self._records = orchestrator, records
+        self._inner = None if checkpoints is None else inner
+        self._orchestrator = orchestrator
         self._decode = decode
+        self._models = models
         self._model: Any = None
         # Of the model as the training began: FedAdam makes float64 of float32.
         self._fingerprint: dict[str, Any] | None = None
@@ -101,17 +133,41 @@ class Keeper:
         found = self.checkpoints.load(self._facts(given))
         if found is None:
             return None
-        state = self._orchestrator.state
-        state.restore(found.state)
-        self._records[:] = found.records
-        state.stopped = self._still_stopped(found)
+        orchestrator = self._orchestrator
+        orchestrator.restore(found.state, found.records)
+        orchestrator.state = replace(orchestrator.state, stopped=self._still_stopped(found))
+        if found.fingerprint.get("api", self._inner.api) != self._inner.api:
+            found = self._translated(found, self._inner, given)
         if inner:
             self._inner.restore(found.inner)
+        if self._models is not None:
+            self._models.restore(found.earlier, list(found.model))
         for key, callback in _numbered(self._orchestrator.callbacks):
             callback.restore(dict(found.callbacks).get(key, {}), list(found.records))  # type: ignore[attr-defined]
         self._fingerprint = found.fingerprint
         log.info("going on after cycle %d from %s", found.cycle, self.checkpoints.directory)
         return found.model
+
+    def _translated(self, found: Checkpoint, inner: Inner, given: Any) -> Checkpoint:
+        """Return what a training through the other API left as this one would have left it.
+
+        A wrapped strategy with moments or the like keeps them in another form there: it cannot go on.
+        """
+        facts = found.fingerprint
+        if state := inner.has_arrays(found.inner):
+            raise ValueError(
+                f"the training in {self.checkpoints and self.checkpoints.directory} began through the "
+                f"{facts['api']} API, and {facts['strategy'][0]} has a state ({', '.join(state)}) that "
+                "cannot be taken over here. Go on through that API, or give another directory"
+            )
+        names = list(found.model if given is None else self._decode(given))
+        shapes = [[name, *entry[1:]] for name, entry in zip(names, facts["model"], strict=True)]
+        return replace(
+            found,
+            model=dict(zip(names, found.model.values(), strict=True)),
+            fingerprint={**facts, "api": inner.api, "strategy": inner.classes, "model": shapes},
+            inner=[{} for _ in found.inner],
+        )
 
     def _still_stopped(self, found: Checkpoint) -> Stopped | None:
         """A met criterion holds unless the user asks for others now."""
@@ -175,14 +231,14 @@ class Keeper:
             ) from error
 
     def keep(self, record: CycleRecord) -> None:
-        """Write the checkpoint of a finished cycle. If that fails training goes on."""
+        """Write the checkpoint of a finished cycle. If that fails the orchestrator says so and goes on."""
         if self.checkpoints is None:
             return
         try:
             self._save(self.checkpoints)
         except Exception as error:  # a full disk must not cost the training
-            text = "no checkpoint of cycle %d in %s: %s. Training goes on, the last one remains"
-            log.error(text, record.cycle, self.checkpoints.directory, error)  # noqa: TRY400 - the reason is in it
+            text = f"no checkpoint of cycle {record.cycle} in {self.checkpoints.directory}"
+            raise OSError(f"{text}: {error}. Training goes on, the last one remains") from error
 
     def _save(self, checkpoints: Checkpoints) -> None:
         orchestrator = self._orchestrator
@@ -192,10 +248,11 @@ class Keeper:
                 model=dict(self._decode(self._model)),
                 fingerprint=self._fingerprint or {},
                 state=orchestrator.state.snapshot(),
-                records=self._records,
+                records=orchestrator.records,
                 inner=self._inner.snapshot() if self._inner is not None else [],
                 callbacks=[(key, c.snapshot()) for key, c in _numbered(orchestrator.callbacks)],  # type: ignore[attr-defined]
                 stopping=asdict(orchestrator.settings.stopping),
+                earlier={} if self._models is None else self._models.snapshot(orchestrator.origins),
             )
         )
 
@@ -206,6 +263,7 @@ class Keeper:
             "seed": self._orchestrator.settings.seed,
             "mode": str(self._orchestrator.settings.mode),
             "strategy": self._inner.classes if self._inner is not None else [],
+            "api": self._inner.api if self._inner is not None else None,
         }
 
 

@@ -17,12 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_mel import __version__
-from flwr_mel._validate import complain, count
+from flwr_mel._validate import Phrase, complain, count
 from flwr_mel.checkpoint.files import Refused, drop_leftovers, read, sync_directory, write
 from flwr_mel.records import CycleRecord
 
 log = logging.getLogger("flwr.mel")
 
+#: What may differ from process to process: through which of Flower's APIs a training goes.
+_API = "api"
 _NAME = re.compile(r"mel-([0-9]{8})\.ckpt")
 
 
@@ -41,13 +43,15 @@ class Checkpoint:
     state : dict
         The orchestrator's.
     records : sequence of CycleRecord
-        Of all cycles done.
+        Of the last cycles done.
     inner : list
         State of the wrapped strategy.
     callbacks : list
         State of the callbacks that have one.
     stopping : dict
         The criteria that were in force.
+    earlier : dict of str to dict of str to array
+        The models of earlier cycles with which tasks in progress began, by cycle.
     """
 
     cycle: int
@@ -58,6 +62,7 @@ class Checkpoint:
     inner: list[Any] = field(default_factory=list)
     callbacks: list[Any] = field(default_factory=list)
     stopping: dict[str, Any] = field(default_factory=dict)
+    earlier: dict[str, dict[str, npt.NDArray[Any]]] = field(default_factory=dict)
 
 
 class Checkpoints:
@@ -86,8 +91,8 @@ class Checkpoints:
         for name, generator in self.generators.items():
             if not isinstance(generator, np.random.Generator):
                 raise complain(f"generators[{name!r}]", "a np.random.Generator", generator)
-        # Every record is compressed once, not again with every later checkpoint.
-        self._lines: list[tuple[CycleRecord, bytes]] = []
+        # Every record is compressed once, not again with every later checkpoint that has it.
+        self._lines: dict[int, tuple[CycleRecord, bytes]] = {}
 
     def files(self) -> list[Path]:
         """Return the files that are there, newest first. Links and other odd things do not count."""
@@ -135,16 +140,14 @@ class Checkpoints:
         return path
 
     def _packed(self, records: Sequence[CycleRecord]) -> bytes:
-        same = 0
-        for record, (old, _) in zip(records, self._lines, strict=False):
-            if record is not old:
-                break
-            same += 1
-        del self._lines[same:]
-        for record in records[same:]:
-            line = json.dumps(record.as_dict(), allow_nan=False).encode() + b"\n"
-            self._lines.append((record, gzip.compress(line, mtime=0)))
-        return b"".join(line for _, line in self._lines)
+        before, self._lines = self._lines, {}
+        for record in records:
+            line = before[id(record)][1] if id(record) in before else b""
+            if not line:
+                text = json.dumps(record.as_dict(), allow_nan=False).encode() + b"\n"
+                line = gzip.compress(text, mtime=0)
+            self._lines[id(record)] = (record, line)
+        return b"".join(line for _, line in self._lines.values())
 
     def _whole(self, fingerprint: Mapping[str, Any]) -> dict[str, Any]:
         kinds = {name: type(g.bit_generator).__name__ for name, g in self.generators.items()}
@@ -182,14 +185,17 @@ class Checkpoints:
             return Checkpoint(**{name: content[name] for name in Checkpoint.__slots__})
         if refused:
             reasons = "; ".join(f"{path.name}: {why}" for path, why in refused.items())
-            raise ValueError(
-                f"{self.directory} has {len(refused)} checkpoints and none is usable ({reasons}). Put right "
-                "what is named there; or, to start from zero, give another directory or remove the files"
+            got = Phrase(
+                f"{self.directory}, which has {len(refused)} checkpoints and none is usable ({reasons})"
             )
+            anew = "to start from zero, give another directory or remove the files"
+            remedy = f"Put right what is named there; or, {anew}."
+            raise complain("checkpoints", "a directory to go on from", got, remedy)
         return None
 
     def _check(self, path: Path, fingerprint: Mapping[str, Any]) -> dict[str, Any]:
         content = read(path)
+        content.setdefault("earlier", {})  # those of version 0.1 have no tasks in progress
         try:
             lines = gzip.decompress(content["records"]).splitlines() if content["records"] else []
             content["records"] = [CycleRecord.from_dict(json.loads(line)) for line in lines]
@@ -202,9 +208,14 @@ class Checkpoints:
             raise Refused(f"it lacks {', '.join(missing)}")
         if path.name != name or last != content["cycle"]:
             raise Refused(f"it is of cycle {content['cycle']}, which is not the one in its name")
-        for fact, now in fingerprint.items():
-            if now is not None and kept.get(fact) is not None and kept[fact] != now:
-                raise Refused(f"it is of another training: {_difference(fact, kept[fact], now)}")
+        across = _API in fingerprint and kept.get(_API, fingerprint[_API]) != fingerprint[_API]
+        for fact in fingerprint:
+            pair = [kept.get(fact), fingerprint[fact]]
+            if fact == _API or None in pair:
+                continue
+            old, now = (_in_any_api(fact, x) for x in pair) if across else pair
+            if old != now:
+                raise Refused(f"it is of another training: {_difference(fact, old, now)}")
         return content
 
     def _set_aside(self, refused: Mapping[Path, str]) -> None:
@@ -216,6 +227,16 @@ class Checkpoints:
         if refused:
             with suppress(OSError):
                 sync_directory(self.directory)
+
+
+def _in_any_api(fact: str, value: Any) -> Any:
+    """Return what of a fact does not depend on the API.
+
+    Strategies of the same name live in another module there, and arrays have numbers in place of names.
+    """
+    if fact == "strategy":
+        return [name.rpartition(".")[2] for name in value]
+    return [entry[1:] for entry in value] if fact == "model" else value
 
 
 def _difference(name: str, old: Any, new: Any) -> str:

@@ -1,4 +1,4 @@
-"""The command line ``flwr-mel``: one file per command, each registered here."""
+"""The command line ``flwr-mel``: one file per command, each registered here; others come by entry points."""
 
 from __future__ import annotations
 
@@ -7,25 +7,13 @@ from typing import Annotated
 import typer
 
 from flwr_mel import __version__
-from flwr_mel.cli.fleet import EXAMPLES as FLEET_EXAMPLES
-from flwr_mel.cli.fleet import fleet
-from flwr_mel.cli.link_server import EXAMPLES as LINK_SERVER_EXAMPLES
-from flwr_mel.cli.link_server import link_server
-from flwr_mel.cli.plan import EXAMPLES as PLAN_EXAMPLES
-from flwr_mel.cli.plan import plan
-from flwr_mel.cli.profile import EXAMPLES as PROFILE_EXAMPLES
-from flwr_mel.cli.profile import profile
-from flwr_mel.cli.recommend import EXAMPLES as RECOMMEND_EXAMPLES
-from flwr_mel.cli.recommend import recommend
-from flwr_mel.cli.report import EXAMPLES as REPORT_EXAMPLES
-from flwr_mel.cli.report import report
+from flwr_mel.cli import fleet, link_server, report
+from flwr_mel.cli.doctor import command as doctor_command
+from flwr_mel.cli.plan import command as plan_command
+from flwr_mel.cli.profile import command as profile_command
+from flwr_mel.cli.recommend import command as recommend_command
 from flwr_mel.cli.shared import Commands
-from flwr_mel.cli.simulate import EXAMPLES as SIMULATE_EXAMPLES
-from flwr_mel.cli.simulate import simulate
-from flwr_mel.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
-from flwr_mel.cli.sweep import sweep
-from flwr_mel.cli.watch import EXAMPLES as WATCH_EXAMPLES
-from flwr_mel.cli.watch import watch
+from flwr_mel.cli.watch import command as watch_command
 
 app = typer.Typer(
     cls=Commands,
@@ -36,15 +24,14 @@ app = typer.Typer(
     epilog="Start here:\n\nflwr-mel fleet --paper --seed 0 > fleet.toml\n\n"
     "flwr-mel plan fleet.toml --cycle-time 10 --samples 60000 --staleness 2",
 )
-app.command(epilog=PLAN_EXAMPLES)(plan)
-app.command(epilog=RECOMMEND_EXAMPLES)(recommend)
-app.command(epilog=FLEET_EXAMPLES)(fleet)
-app.command(epilog=REPORT_EXAMPLES)(report)
-app.command(epilog=SIMULATE_EXAMPLES)(simulate)
-app.command(epilog=SWEEP_EXAMPLES)(sweep)
-app.command(epilog=PROFILE_EXAMPLES)(profile)
-app.command(epilog=LINK_SERVER_EXAMPLES)(link_server)
-app.command(epilog=WATCH_EXAMPLES)(watch)
+app.command(epilog=plan_command.EXAMPLES)(plan_command.plan)
+app.command(epilog=recommend_command.EXAMPLES)(recommend_command.recommend)
+app.command(epilog=fleet.EXAMPLES)(fleet.fleet)
+app.command(epilog=report.EXAMPLES)(report.report)
+app.command(epilog=profile_command.EXAMPLES)(profile_command.profile)
+app.command(epilog=link_server.EXAMPLES)(link_server.link_server)
+app.command(epilog=watch_command.EXAMPLES)(watch_command.watch)
+app.command(epilog=doctor_command.EXAMPLES)(doctor_command.doctor)
 
 
 def _version(wanted: bool) -> None:
@@ -64,7 +51,8 @@ def root(
 
     So that all report in time, nobody exceeds its energy limit and as much learning as possible happens.
 
-    Exit codes: 0 done, 2 bad input, 3 infeasible, 1 a bug of ours.
+    Exit codes: 0 done, 2 bad input, 3 infeasible, 4 the environment (files, disk, memory, packages),
+    5 a run that was started has failed, 1 a bug of ours.
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

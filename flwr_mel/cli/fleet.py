@@ -1,18 +1,18 @@
-"""``flwr-mel fleet``: write the paper's fleet as an example, or check and convert a fleet file."""
+"""``flwr-mel fleet``: write the paper's fleet or one of phones as an example, or check and convert a file."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
-from flwr_mel.cli.shared import bad_input, note, stop
+from flwr_mel.cli.question import load
+from flwr_mel.cli.shared import bad_input, note, refuse_given, stop
 from flwr_mel.costs import Workload
-from flwr_mel.learners import Fleet, paper_fleet, parse_fleet, read_fleet, write_fleet, write_fleet_csv
+from flwr_mel.fleets import Fleet, write_fleet, write_fleet_csv
+from flwr_mel.learners import PaperFleet
 from flwr_mel.learners.paper import PAPER_LAYERS
+from flwr_mel.learners.phones import MIDDLE_HZ, PhoneFleet
 
 EXAMPLES = """Examples:
 
@@ -20,9 +20,18 @@ flwr-mel fleet --paper --seed 0 > fleet.toml
 
 flwr-mel fleet --paper --learners 1000 --energy 20 --csv > fleet.csv
 
+flwr-mel fleet --phones 1000 --seed 0 --csv > phones.csv
+
 flwr-mel fleet fleet.csv > fleet.toml"""
 
-_OPTIONS = {"learners": "--learners", "mean_j": "--energy", "energy_j": "--energy", "spread_j": "--spread"}
+_PAPERS = ("learners", "energy", "spread")
+_OPTIONS = {
+    "learners": "--learners",
+    "seed": "--seed",
+    "cycle": "--cycle",
+    "energy_j": "--energy",
+    "energy_spread_j": "--energy-spread",
+}
 
 
 def fleet(
@@ -30,27 +39,52 @@ def fleet(
         str | None, typer.Argument(help="A fleet file to check and to write out again; - is stdin (TOML).")
     ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="Draw the learners of the paper's Table 1.")] = False,
-    seed: Annotated[int, typer.Option(help="One seed, one fleet.", min=0)] = 0,
+    phones: Annotated[
+        int,
+        typer.Option(
+            help="Draw so many phones from a table of 333 models with measured relative speeds, each with a "
+            "measured link. Facts from the FLASH project (Yang et al., WWW 2021)."
+        ),
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="One seed, one fleet: the one that simulate has.")] = 0,
+    cycle: Annotated[
+        int, typer.Option(help="As in this cycle of a simulation: energy limits are drawn anew each cycle.")
+    ] = 1,
     learners: Annotated[int, typer.Option(help="How many; four classes in equal shares.")] = 20,
-    energy: Annotated[float, typer.Option(help="Mean energy limit per cycle, joules.")] = 10.0,
-    spread: Annotated[float, typer.Option(help="Limits lie within --energy plus or minus this.")] = 2.5,
+    energy: Annotated[float, typer.Option(help="Mean energy limit per cycle, joules; 0: none.")] = 10.0,
+    spread: Annotated[
+        float,
+        typer.Option("--energy-spread", "--spread", help="Limits lie within --energy plus or minus this."),
+    ] = 2.5,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV in place of TOML.")] = False,
 ) -> None:
-    """Write a fleet file to stdout: the paper's learners, or a file checked and converted.
+    """Write a fleet file to stdout: the paper's learners, phones, or a file checked and converted.
 
     FILE is a .toml or .csv fleet, or - for TOML from stdin.
     A broken file ends in exit code 2 and one line that names the line and the field.
     """
-    if paper == (file is not None):
-        stop("give either --paper or a fleet file. See: flwr-mel fleet --help")
-    if paper:
+    if [paper, bool(phones), file is not None].count(True) != 1:
+        stop("give either --paper, --phones or a fleet file. See: flwr-mel fleet --help")
+    when = "" if cycle == 1 else f", cycle {cycle}"
+    if phones:
+        refuse_given("with --phones, which have no limits and say how many: they go with --paper", *_PAPERS)
+        with bad_input(_OPTIONS | {"learners": "--phones"}):
+            drawn_ = PhoneFleet(seed, phones).devices(cycle)
+        fleet_ = Fleet(drawn_, Workload.mlp(PAPER_LAYERS))
+        title = (
+            f"{phones} phones, seed {seed}{when}: relative speeds (AI-Benchmark, inference) and links from\n"
+            "the list of the FLASH project (Yang et al., WWW 2021; BSD-2-Clause). The phone in the middle\n"
+            f"is taken for {MIDDLE_HZ / 1e9:g} GHz."
+        )
+    elif paper:
         with bad_input(_OPTIONS):
-            devices = paper_fleet(
-                np.random.default_rng(seed), learners, energy_j=energy, energy_spread_j=spread
-            )
+            devices = PaperFleet(seed, learners, energy, spread).devices(cycle)
         fleet_ = Fleet(devices, Workload.mlp(PAPER_LAYERS))
-        title = f"The paper's fleet (Table 1), seed {seed}.\nflwr-mel plan reads this file."
+        title = f"The paper's fleet (Table 1), seed {seed}{when}.\nflwr-mel plan reads this file."
     else:
+        refuse_given(
+            "with a fleet file, which has its own learners: they go with --paper", "seed", "cycle", *_PAPERS
+        )
         fleet_, title = load(str(file)), ""
     if not csv:
         typer.echo(write_fleet(fleet_, title=title), nl=False)
@@ -58,11 +92,3 @@ def fleet(
     if fleet_.workload not in (None, Workload.mlp(PAPER_LAYERS)):
         note("CSV holds no workload: give plan its --layers and --mode, or keep the TOML file.")
     typer.echo(write_fleet_csv(fleet_), nl=False)
-
-
-def load(file: str) -> Fleet:
-    """Read a fleet file, or TOML from stdin for "-"; end with exit code 2 if it is broken."""
-    with bad_input():
-        if file == "-":
-            return parse_fleet(sys.stdin.buffer.read(), "stdin")
-        return read_fleet(Path(file))

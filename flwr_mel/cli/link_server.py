@@ -19,8 +19,8 @@ flwr-mel link-server --host 0.0.0.0 --port 9099 --tls-cert server.pem --tls-key 
 Then, on a device: flwr-mel profile ... --link SERVER:9099"""
 
 _OPTIONS = {
-    "^address": "--host and --port",
-    "^port": "--port",
+    "address": "--host and --port",
+    "port": "--port",
     "tls_cert and tls_key": "--tls-cert and --tls-key",
     "connection_bytes": "--max-bytes",
     "connection_s": "--max-seconds",
@@ -50,7 +50,7 @@ def link_server(
 
     It receives bytes and forgets them, and sends random ones. Ctrl-C ends it.
 
-    Exit codes: 0 done, 2 bad input.
+    Exit codes: 0 done, 2 bad input, 4 the environment.
     """
     from flwr_mel.profiling.link_server import Limits, LinkServer  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from flwr_mel._validate import FloatArray, complain, frozen, numbers
+from flwr_mel._validate import FloatArray, Phrase, complain, frozen, numbers
 from flwr_mel.costs.workload import Workload
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Coefficients:
     ) -> None:
         object.__setattr__(self, "c2", numbers("c2", c2, above=0))
         if not len(self.c2):
-            raise complain("c2", "one value per learner, for at least one learner", "an empty fleet")
+            raise complain("c2", "one value per learner, for at least one learner", Phrase("an empty fleet"))
         for name, value in (("c1", c1), ("c0", c0), ("g2", g2), ("g1", g1), ("g0", g0)):
             object.__setattr__(self, name, numbers(name, value, length=len(self.c2), least=0))
 
@@ -124,9 +124,9 @@ def _check(devices: object, workload: object) -> None:
     if not isinstance(devices, Sequence) or isinstance(devices, str | bytes):
         raise complain("devices", "a list or tuple of Device objects", devices)
     if not devices:
-        raise complain("devices", "at least one device", "an empty fleet")
+        raise complain("devices", "at least one device", Phrase("an empty fleet"))
     for k, device in enumerate(devices):
         if not isinstance(device, Device):
-            raise complain(f"devices[{k}]", "a flwr_mel.Device", device)
+            raise complain("devices", "a flwr_mel.Device", device, index=k)
     if not isinstance(workload, Workload):
         raise complain("workload", "a flwr_mel.Workload", workload)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from flwr_mel._validate import complain, count, counts, number
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,61 @@ class Workload:
             features=sizes[0],
             bits_per_feature=bits_per_feature,
             bits_per_parameter=bits_per_parameter,
+            label_bits=label_bits,
+            model_compression=model_compression,
+            data_compression=data_compression,
+            ship_data=ship_data,
+        )
+
+    @classmethod
+    def from_torch(
+        cls,
+        model: torch.nn.Module,
+        sample: Any,
+        *,
+        exchanged: Mapping[str, torch.Tensor] | None = None,
+        label_bits: float = 0,
+        model_compression: float = 1.0,
+        data_compression: float = 1.0,
+        ship_data: bool = True,
+    ) -> Workload:
+        """Count what any torch model costs, with torch's own counter of operations.
+
+        One forward and one backward pass are run. An addition and a multiplication count as two operations,
+        and a layer's backward pass is two products (for its weights and for its input), so a fully connected
+        network has 6 operations per weight, 4 in the first layer, whose input needs no gradient. The paper's
+        formula (`mlp`) has 4 per weight and bias. Either is right with a clock that is counted the same way:
+        operations per second that the device really does, e.g. C_m times samples per second of a measured
+        training.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            To be trained; it is left as it was.
+        sample : tensor, or tuple or mapping of tensors
+            A batch that the model can be called with, of one sample or more: the first dimension counts them.
+        exchanged : mapping of tensors, optional
+            What travels each cycle; default: the model's ``state_dict()``. For adapters (LoRA) give theirs.
+        label_bits : float
+            As in the class.
+        model_compression, data_compression : float
+            As in the class.
+        ship_data : bool
+            As in the class.
+        """
+        # Here, so that the library does not load torch.
+        from flwr_mel.costs.torch_counter import batch_size, operations, tensors  # noqa: PLC0415
+
+        sent = list((model.state_dict() if exchanged is None else exchanged).values())
+        parameters = sum(tensor.numel() for tensor in sent)
+        inputs, samples = tensors(sample), batch_size(sample)
+        features = sum(tensor.numel() for tensor in inputs) // samples
+        return cls(
+            model_parameters=parameters,
+            operations_per_sample=operations(model, sample),
+            features=features,
+            bits_per_feature=sum(t.nbytes for t in inputs) * 8 / samples / features,
+            bits_per_parameter=sum(tensor.nbytes for tensor in sent) * 8 / max(parameters, 1),
             label_bits=label_bits,
             model_compression=model_compression,
             data_compression=data_compression,

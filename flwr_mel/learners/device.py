@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flwr_mel._validate import complain, count, number
+from flwr_mel._validate import NO_LIMIT_REMEDY, complain, count, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,6 @@ class Device:
     name: str = ""
 
     def __post_init__(self) -> None:
-        no_limit = "Use None for no limit."
         clean: dict[str, float] = {
             "cpu_hz": number(
                 "cpu_hz", self.cpu_hz, above=0, remedy="Give operations per second, e.g. 2.4e9."
@@ -54,9 +53,11 @@ class Device:
             "exponent": number("exponent", self.exponent, least=0),
         }
         if self.energy_limit_j is not None:
-            clean["energy_limit_j"] = number("energy_limit_j", self.energy_limit_j, above=0, remedy=no_limit)
+            clean["energy_limit_j"] = number(
+                "energy_limit_j", self.energy_limit_j, above=0, remedy=NO_LIMIT_REMEDY
+            )
         if self.max_samples is not None:
-            clean["max_samples"] = count("max_samples", self.max_samples, remedy=no_limit)
+            clean["max_samples"] = count("max_samples", self.max_samples, remedy=NO_LIMIT_REMEDY)
         for name, value in clean.items():
             object.__setattr__(self, name, value)
         if not isinstance(self.name, str):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flwr_mel._validate import FloatArray, complain, count, number
+from flwr_mel._validate import FloatArray, Phrase, complain, count, number
 from flwr_mel.learners.channel import Channel, watts
 from flwr_mel.learners.device import Device
 
@@ -20,7 +20,14 @@ PAPER_CLASSES: dict[str, float] = {
     "microcontroller": 0.7e9,
 }
 PAPER_RADIUS_M = 500.0
+#: Samples of the paper's dataset, and the least batch of a learner that takes part.
+PAPER_SAMPLES, PAPER_LEAST_BATCH = 60_000, 100
+#: c where nobody chose one, in all commands.
+DEFAULT_STALENESS = 2
 PAPER_TX_POWER_W = watts(23.0)
+
+# Independent streams of randomness from one seed.
+_PLACES, _ENERGY, _MOVES = 1, 2, 3
 
 
 def place(rng: np.random.Generator, learners: int, radius_m: float = PAPER_RADIUS_M) -> FloatArray:
@@ -112,3 +119,85 @@ def paper_fleet(
         return devices
     limits = draw_energy(rng, learners, energy_j, energy_spread_j)
     return [replace(d, energy_limit_j=float(e)) for d, e in zip(devices, limits, strict=True)]
+
+
+def least_batch(total_samples: int, learners: int) -> int:
+    """Return the least batch d_l that is used where nobody chose one: the paper's, for any size of job.
+
+    100 per 60,000 samples, at most half an equal share, at least 1. `flwr-mel plan`, `recommend` and
+    `simulate` all take it.
+
+    Parameters
+    ----------
+    total_samples : int
+        d.
+    learners : int
+        K.
+    """
+    total, k = count("total_samples", total_samples, least=1), count("learners", learners, least=1)
+    return max(1, min(round(PAPER_LEAST_BATCH * total / PAPER_SAMPLES), total // (2 * k)))
+
+
+@dataclass(frozen=True, slots=True)
+class PaperFleet:
+    """The paper's learners of one seed, cycle by cycle: the fleet that `flwr-mel` draws everywhere.
+
+    Everything is a function of the seed and the cycle alone. Energy limits are drawn anew each cycle, as in
+    the paper; learners move only if told to.
+
+    Parameters
+    ----------
+    seed : int
+        One seed, one fleet.
+    learners : int
+        K.
+    energy_j, energy_spread_j : float
+        E_k lies within the mean plus or minus the spread. energy_j = 0: no limits.
+    mobility_m : float
+        Metres (standard deviation in x and y) that learners move between cycles.
+    """
+
+    seed: int = 0
+    learners: int = 20
+    energy_j: float = 10.0
+    energy_spread_j: float = 2.5
+    mobility_m: float = 0.0
+
+    def __post_init__(self) -> None:
+        count("seed", self.seed)
+        count("learners", self.learners, least=1)
+        number("energy_j", self.energy_j, least=0)
+        number("energy_spread_j", self.energy_spread_j, least=0)
+        number("mobility_m", self.mobility_m, least=0)
+        if self.energy_j and self.energy_spread_j >= self.energy_j:
+            rule = Phrase(f"below {{}} = {self.energy_j:g}", "energy_j")
+            raise complain("energy_spread_j", rule, self.energy_spread_j)
+
+    def devices(self, cycle: int = 1) -> list[Device]:
+        """Return the learners as they are in a cycle, counted from 1."""
+        count("cycle", cycle, least=1)
+        devices = paper_fleet(self._rng(_PLACES), self.learners, energy_j=None)
+        if self.mobility_m:
+            channel = Channel()
+            rates = [channel.rate_bps(float(r), PAPER_TX_POWER_W) for r in self.distances_m(cycle)]
+            devices = [replace(d, rate_bps=rate) for d, rate in zip(devices, rates, strict=True)]
+        if not self.energy_j:
+            return devices
+        limits = draw_energy(self._rng(_ENERGY, cycle), self.learners, self.energy_j, self.energy_spread_j)
+        return [replace(d, energy_limit_j=float(e)) for d, e in zip(devices, limits, strict=True)]
+
+    def distances_m(self, cycle: int = 1) -> FloatArray:
+        """Return the distances from the orchestrator in a cycle: a random walk that stays in the disc."""
+        radius, moves = place(self._rng(_PLACES), self.learners), self._rng(_MOVES)
+        angle = moves.uniform(0, 2 * np.pi, self.learners)
+        at = np.stack([radius * np.cos(angle), radius * np.sin(angle)])
+        for _ in range(cycle - 1):
+            at = at + moves.normal(0, self.mobility_m, at.shape)
+            out = np.hypot(*at)
+            # Reflected at the rim, and kept a metre away from the centre.
+            at *= np.where(out > PAPER_RADIUS_M, np.maximum(2 * PAPER_RADIUS_M - out, 1) / out, 1.0)
+        distances: FloatArray = np.maximum(np.hypot(*at), 1.0)
+        return distances
+
+    def _rng(self, *stream: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, *stream])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flwr_mel._validate import complain, count, number
@@ -19,6 +19,7 @@ _CLAIM, _UNDECLARED_CLAIM = 8.0, 1000.0
 # ... and at most so much dearer.
 _DEARER = 1000.0
 _FADE, _MOST_IDLE = 0.9, 100
+_FORGIVEN = 0.1
 _SAFETY_STEP, _LEAST_SAFETY, _MOST_SAFETY = 0.1, 0.6, 2.0
 _FILTERS = ("compute", "link", "energy")
 
@@ -111,6 +112,17 @@ class Estimate:
     def rest(self) -> None:
         """Note a cycle without a task."""
         self.idle = min(self.idle + 1, _MOST_IDLE)
+
+    def forgive(self) -> bool:
+        """Note a cycle in which it was not late, where that is all that is known; True: all is forgiven."""
+        for x in (self.compute, self.link):
+            x.mean = max(x.mean - _FORGIVEN, 0.0)
+        return not self.compute.mean and not self.link.mean
+
+    def copy(self) -> Estimate:
+        """Return one that can learn and leaves this one as it is."""
+        filters = {name: replace(x) for name, x in zip(_FILTERS, self._filters, strict=True)}
+        return replace(self, **filters)  # type: ignore[arg-type]
 
     def observe(self, costs: Costs, seen: Observation, learning: Learning, level: float) -> None:
         """Learn from one task.

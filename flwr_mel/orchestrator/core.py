@@ -1,41 +1,36 @@
-"""The orchestrator's cycle (the paper's Algorithm 1) in plain Python, without Flower types.
+"""The holder of the state, for adapters that Flower calls step by step: it tells, logs and remembers.
 
-An adapter asks `strangers`, tells it what they say (`hear`), gets the tasks (`plan`), reports what came
-back (`settle`), what the metrics are (`observe`) and that the cycle is over (`close`).
+An adapter asks `strangers`, tells it what they say (`hear_all`), gets the tasks (`plan`), reports what came
+back (`settle`), what the metrics are (`observe`) and that the cycle is over (`close`). What is decided is
+decided by the functions of `hearing` and `cycle`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
-
-from flwr_mel import wire
-from flwr_mel.allocation import AllocationProblem, Solution
-from flwr_mel.orchestrator.capability import Capability, read_name
-from flwr_mel.orchestrator.names import Names
-from flwr_mel.orchestrator.planning import (
-    OF_SETTINGS,
-    build_problem,
-    cut_shards,
-    draw_seeds,
-    fill_costs,
-    limiting,
-    note,
-    solve,
-)
-from flwr_mel.orchestrator.settings import Settings
-from flwr_mel.orchestrator.state import CyclePlan, LearnerState, State, Stopped, Task
-from flwr_mel.orchestrator.stopping import stop_reason
-from flwr_mel.orchestrator.trust import REFUSED, SILENT, adjust_trust, learn, measurement, slowdown_of
+from flwr_mel._validate import count
+from flwr_mel.orchestrator import cycle as cycles
+from flwr_mel.orchestrator import flights, hearing
+from flwr_mel.orchestrator.averaging import Average, Blend
+from flwr_mel.orchestrator.nobody import NobodyWorks, all_failed, never_used, no_one_can
+from flwr_mel.orchestrator.settings import Settings, Stragglers
+from flwr_mel.orchestrator.shares import blended
+from flwr_mel.orchestrator.state import CyclePlan, Returned, State
 from flwr_mel.records import Callback, CycleRecord, LearnerRecord, Outcome
 
 # Below Flower's own logger, so that its console shows what we say.
 log = logging.getLogger("flwr.mel")
 
+#: How many records are kept: memory must not grow with the number of cycles.
+KEEP_RECORDS = 100
 #: Larger fleets are explained at level DEBUG.
 _EXPLAINED = 50
+#: Questions to learners that are not chosen, per cycle.
+_ASKED_AT_ONCE = 200
 _NOT_HANDED_ON = "the replies of this cycle were not handed on to MelStrategy"
 
 
@@ -47,44 +42,90 @@ class Orchestrator:
     settings : Settings
         What the user asks for.
     callbacks : iterable of callables
-        Each takes every finished `CycleRecord`.
+        Each takes every finished `CycleRecord`. One that raises is logged and noted on the record.
+    keep_records : int
+        How many of the last cycles `records` has.
     """
 
-    def __init__(self, settings: Settings, callbacks: Iterable[Callback] = ()) -> None:
+    def __init__(
+        self, settings: Settings, callbacks: Iterable[Callback] = (), *, keep_records: int = KEEP_RECORDS
+    ) -> None:
         self.settings = settings
         self.callbacks = list(callbacks)
+        self.keep_records = count("keep_records", keep_records, least=1)
+        self.records: list[CycleRecord] = []
         self.state = State()
         self.record: CycleRecord | None = None
-        self._rows: dict[str, LearnerRecord] = {}
         self._settled = True
-        self._notes: list[str] = []
-        self._names = Names()
 
     @property
     def deadline_s(self) -> float | None:
-        """Seconds until a real learner's reply is dropped; None when deadlines are not enforced."""
-        if not self.settings.enforce_deadline:
-            return None
-        return self.settings.cycle_time_s * (1 + self.settings.deadline_slack)
+        """Seconds until a real learner's reply is dropped; None when deadlines are not enforced.
+
+        Known once the cycle is planned, where T is not given.
+        """
+        return cycles.deadline_s(self.settings, self.record)
 
     def cycle_of(self, server_round: int) -> int:
         """Return the cycle of one of Flower's rounds, which count from 1 in every run."""
         return self.state.resumed_after + server_round
 
+    def restore(self, snapshot: Mapping[str, Any], records: Sequence[CycleRecord] = ()) -> None:
+        """Go on where a snapshot of the state was taken; learners that have been heard already stay.
+
+        Parameters
+        ----------
+        snapshot : mapping
+            From `State.snapshot`.
+        records : sequence of CycleRecord
+            The last cycles before it.
+        """
+        self.state = State.restored(snapshot, self.state)
+        if self.settings.stragglers is not Stragglers.SPAN and self.state.flights:
+            text = (
+                f"{len(self.state.flights)} tasks in progress are given up: stragglers is not 'span' any more"
+            )
+            self.state = replace(self.state, flights={}, notes=[*self.state.notes, text])
+        self.records = list(records[-self.keep_records :])
+
     # --- capabilities -------------------------------------------------------------------------------
 
-    def strangers(self, nodes: Iterable[str]) -> list[str]:
-        """Return the nodes that have never been asked what they can do."""
-        present = list(nodes)
-        self._names.meet(present)
-        return [node for node in present if node not in self.state.learners]
+    def strangers(self, nodes: Collection[str], connected: Iterable[str] | None = None) -> list[str]:
+        """Begin a cycle: return the nodes of which nothing has been heard. The one before is closed.
 
-    def hear(self, node: str, said: Mapping[str, object] | None) -> None:
-        """Take in what a learner says of itself.
+        Parameters
+        ----------
+        nodes : collection of str
+            Who may be given work.
+        connected : iterable of str, optional
+            Who is there, if those are more. What is known of all others is kept under their names only.
+        """
+        self.close()
+        self.state = hearing.meet(self.state, nodes, connected)
+        return hearing.strangers(self.state, nodes)
 
-        Neither silence nor words that cannot be right replace what was known before. A learner of which
-        nothing is known gets the default profile, if there is one; with learning, one that is silent, but not
-        one that is refused, gets assumed costs in the plan.
+    def unheard(self) -> list[str]:
+        """Return connected nodes to be asked beside the training: strategies may choose them later.
+
+        Otherwise a cycle that chooses one in ten would meet strangers for dozens of cycles.
+        """
+        return hearing.unheard(self.state, _ASKED_AT_ONCE)
+
+    def awaited(self, nodes: Collection[str]) -> list[str]:
+        """Return which strangers the cycle should wait for: nobody when half of the others are known.
+
+        Everybody is waited for once at most.
+
+        Parameters
+        ----------
+        nodes : collection of str
+            Who may be given work.
+        """
+        self.state, awaited = hearing.wait_for(self.state, nodes)
+        return awaited
+
+    def hear(self, node: str, said: hearing.Words) -> None:
+        """Take in what one learner says of itself; see `hearing.hear`.
 
         Parameters
         ----------
@@ -93,36 +134,35 @@ class Orchestrator:
         said : mapping or None
             Keys of `flwr_mel.wire`; None: it did not answer.
         """
-        known = self.state.learners.setdefault(node, LearnerState(node))
-        words = {key: said[key] for key in wire.CAPABILITY_KEYS if key in said} if said else {}
-        if not words and (known.capability is not None or known.doubt.startswith(REFUSED)):
-            return
-        heard, doubt = None, SILENT
-        if words:
-            asked = read_name(words)
-            if trouble := self._names.give(known, asked, self.state.learners):
-                self._notes.append(f"{known.name}: {trouble}")
-                log.warning("%s: %s", known.name, trouble)
-            if asked is not None:
-                words[wire.LEARNER] = known.name
-            try:
-                heard = Capability.parse(words, fallback_name=known.name)
-            except ValueError as error:
-                doubt = f"{REFUSED}: {error}"
-                self._notes.append(f"{known.name}: {doubt}")
-                log.warning("%s: %s", known.name, doubt)
-                if known.capability is not None:
-                    return
-        base = known.capability or self.settings.default_capability(known.name)
-        capability = base if heard is None else heard.over(base)
-        if capability is None and doubt == SILENT and self.settings.learning is not None:
-            capability = Capability(known.name)
-        known.declared = known.declared or (heard is not None and heard.able)
-        if capability is None or capability != known.capability:
-            known.capability, known.costs = capability, None
-            known.doubt = "" if capability is not None and capability.able else doubt
-        known.slowdown = self.state.remembered.pop(known.name, known.slowdown)
-        known.estimate = self.state.estimates.pop(known.name, known.estimate)
+        self.hear_all({node: said})
+
+    def hear_all(self, answers: Mapping[str, hearing.Words]) -> None:
+        """Take in what learners say of themselves.
+
+        Parameters
+        ----------
+        answers : mapping of node to mapping or None
+            Who says what.
+        """
+        told = len(self.state.notes)
+        self.state = hearing.hear(self.state, self.settings, answers)
+        for text in self.state.notes[told:]:
+            log.warning("%s", text)
+
+    def arrive(self, reports: Mapping[str, hearing.Words], round_trips: Mapping[str, float]) -> None:
+        """Take in that replies to earlier cycles' tasks are there; see `flights.arrive`.
+
+        Parameters
+        ----------
+        reports : mapping of node to mapping or None
+            What learners said along with them; None: an error.
+        round_trips : mapping of node to float
+            By the server's clock.
+        """
+        told = len(self.state.notes)
+        self.state = flights.arrive(self.state, self.settings, reports, round_trips)
+        for text in self.state.notes[told:]:
+            log.warning("%s", text)
 
     # --- planning -----------------------------------------------------------------------------------
 
@@ -134,85 +174,49 @@ class Orchestrator:
         cycle : int
             From 1.
         nodes : sequence of str
-            Who is there. Leavers are forgotten only as participants: their profile is kept.
+            Who may be given work.
         """
         self.close()
-        if self.state.stopped is not None:
+        before = self.state
+        if before.stopped is not None:
             return CyclePlan(cycle, (), ())
-        present = [self.state.learners.setdefault(node, LearnerState(node)) for node in nodes]
-        present.sort(key=lambda learner: learner.order)
-        fill_costs(present, self.settings)
-        record = CycleRecord(cycle, self.settings.cycle_time_s, staleness=self.settings.staleness)
-        record.learners = [
-            LearnerRecord(x.name, x.node, reason=x.doubt, slowdown=slowdown_of(x)) for x in present
-        ]
+        self.state, planned, record = cycles.plan(before, self.settings, cycle, nodes)
         self.record, self._settled = record, False
-        self._rows = {row.node: row for row in record.learners}
-        record.notes, self._notes = self._notes, []
-        tasks = self._tasks(record, present)
-        if not tasks:
-            for row in record.learners:
-                row.reason = row.reason or "nobody works in this cycle"
+        for node in nodes:
+            learner = self.state.learners[node]
+            known = before.learners.get(node)
+            if learner.doubt is not None and (known is None or learner.doubt != known.doubt):
+                log.warning("%s: %s", learner.name, learner.doubt)
+        for text in record.notes[len(before.notes) :]:
+            log.warning("cycle %d: %s", cycle, text)
+        self._tell_time(before, record)
         _explain(record)
-        busy = {task.node for task in tasks}
-        return CyclePlan(cycle, tasks, tuple(x.node for x in present if x.node not in busy))
+        if not planned.tasks and not self._ever_worked and not any(row.asked for row in record.learners):
+            doubted = [x for node in nodes if (x := self.state.learners[node]).doubt is not None]
+            if nodes and len(doubted) == len(nodes):
+                self.close()
+                raise NobodyWorks(no_one_can(doubted))
+        return planned
 
-    def _tasks(self, record: CycleRecord, present: Sequence[LearnerState]) -> tuple[Task, ...]:
-        able = [learner for learner in present if learner.costs is not None]
-        if not able:
-            # Everybody's, or else one learner could end the run while the others are silent.
-            if present and all(learner.doubt in OF_SETTINGS for learner in present):
-                raise ValueError(f"learner {present[0].name!r} {present[0].doubt}")
-            note(record, "nobody works in this cycle: no learner says what it can do")
-            return ()
-        built = build_problem(able, self.settings, record)
-        if built is None:
-            return ()
-        problem, who = built
-        solution = solve(problem, self.settings, record)
-        if solution is None:
-            return ()
-        self._write(record, who, problem, solution)
-        shards = cut_shards(self.settings, record.cycle, solution.samples)
-        seeds = draw_seeds(self.settings.seed, record.cycle, len(present))
-        seed_of = {learner.node: seed for learner, seed in zip(present, seeds, strict=True)}
-        return tuple(
-            Task(
-                node=x.node,
-                learner=x.name,
-                cycle=record.cycle,
-                epochs=int(solution.epochs[k]),
-                samples=int(solution.samples[k]),
-                seed=seed_of[x.node],
-                shard=None if shards is None else shards[k],
-            )
-            for k, x in enumerate(who)
-            if solution.epochs[k]
-        )
+    @property
+    def _ever_worked(self) -> bool:
+        return self.state.cycles_done > 0
 
-    def _write(
-        self,
-        record: CycleRecord,
-        who: Sequence[LearnerState],
-        problem: AllocationProblem,
-        solution: Solution,
-    ) -> None:
-        """Put the allocation on record."""
-        record.total_samples = int(solution.samples.sum())
-        record.status = str(solution.status)
-        record.mean_epochs, record.bound = solution.mean_epochs, solution.bound
-        limited = limiting(problem, solution.epochs, solution.samples)
-        for k, learner in enumerate(who):
-            row = self._rows[learner.node]
-            limit = problem.energy_limit_j[k]
-            row.energy_limit_j = None if np.isinf(limit) else float(limit)
-            if not solution.epochs[k]:
-                row.reason = str(solution.excluded[k])
-                continue
-            row.epochs, row.samples = int(solution.epochs[k]), int(solution.samples[k])
-            row.time_s, row.energy_j = float(solution.time_s[k]), float(solution.energy_j[k])
-            row.limited_by, row.reason, row.outcome = limited[k], "", Outcome.FAILED
-            row.slowdown = slowdown_of(learner, row)
+    def _tell_time(self, before: State, record: CycleRecord) -> None:
+        """Log a cycle time that is not given when it changes."""
+        now, then = self.state.cycle_time_s, before.cycle_time_s
+        if now is not None and now != then and record.own_round_s is not None:
+            text = "cycle %d: cycle time T = %.3g s for the work of the project's own round of %.3g s"
+            log.info(text, record.cycle, now, record.own_round_s)
+
+    @property
+    def origins(self) -> set[int]:
+        """The cycles with whose models tasks in progress began."""
+        return {x.cycle for x in (*self.state.flights.values(), *self.state.arrived.values())}
+
+    def due(self) -> list[str]:
+        """Return the nodes whose tasks are over by the end of this cycle on the virtual clock."""
+        return [] if self.record is None else flights.due(self.state, self.record)
 
     # --- after the work -------------------------------------------------------------------------------
 
@@ -222,8 +226,13 @@ class Orchestrator:
         failed: Mapping[str, tuple[Outcome, str]],
         reports: Mapping[str, Mapping[str, object]],
         round_trips: Mapping[str, float] | None = None,
+        *,
+        moved: Mapping[str, int] | None = None,
+        lost: Mapping[str, tuple[Outcome, str]] | None = None,
+        open_: Collection[str] = (),
+        claims: Mapping[str, float] | None = None,
     ) -> None:
-        """Put on record what came back.
+        """Put on record what came back; see `Returned`.
 
         Parameters
         ----------
@@ -232,68 +241,116 @@ class Orchestrator:
         failed : mapping of node to (outcome, reason)
             Whose is not.
         reports : mapping of node to mapping
-            What learners said along with their replies (measurements and fresh capabilities).
+            What learners said along with their replies.
         round_trips : mapping of node to float, optional
-            Seconds from sending a task to the arrival of the reply, by the server's clock. Without learning
-            they are not kept: records of simulations do not depend on the wall clock.
+            Seconds from sending a task to the arrival of the reply, by the server's clock.
+        moved : mapping of node to weight, optional
+            Whose update of an earlier cycle's task is averaged.
+        lost : mapping of node to (outcome, reason), optional
+            Whose is not.
+        open_ : collection of str
+            Nodes whose task of this cycle may still come.
+        claims : mapping of node to float, optional
+            Samples by the apps' own account.
+        """
+        if self.record is None or self._settled:
+            return
+        asked = self._settle(
+            Returned(
+                used, failed, reports, round_trips or {}, moved or {}, lost or {}, open_, claims=claims or {}
+            )
+        )
+        without = [row for row in asked if row.outcome in (Outcome.FAILED, Outcome.REFUSED)]
+        if asked and len(without) == len(asked) and not self._ever_worked:
+            self.close()
+            raise NobodyWorks(all_failed(without))
+
+    def _settle(self, back: Returned) -> list[LearnerRecord]:
+        """Put on record what came back; return the rows of those who were given work."""
+        record = self.record
+        if record is None:
+            return []
+        self._settled = True
+        told = len(record.notes)
+        self.state, self.record = cycles.settle(self.state, self.settings, record, back)
+        for row in self.record.failures:
+            log.warning("cycle %d: %s %s: %s", record.cycle, row.learner, row.outcome, row.reason)
+        for text in self.record.notes[told:]:
+            log.warning("%s", text)
+        return [row for row in self.record.learners if row.asked]
+
+    def check_trained(self) -> None:
+        """Raise `NobodyWorks` if all cycles are done, work was given and nobody's update was ever used."""
+        asked = any(row.asked for record in self.records for row in record.learners)
+        if asked and not self.state.trained:
+            raise NobodyWorks(never_used(self.records[-1].learners))
+
+    def blend(self, nodes: Sequence[str], moved: Sequence[str] = ()) -> Blend | None:
+        """Return how the updates of these nodes are to be blended; None: by their weights, as they are.
+
+        Parameters
+        ----------
+        nodes : sequence of str
+            Whose updates are used, after `settle`.
+        moved : sequence of str
+            Whose updates of earlier cycles' tasks are, too; they come after the others.
         """
         record = self.record
-        if record is None or self._settled:
-            return
-        self._settled = True
-        for node, weight in used.items():
-            self._rows[node].outcome, self._rows[node].weight = Outcome.USED, weight
-        for node, (outcome, reason) in failed.items():
-            self._rows[node].outcome, self._rows[node].reason = outcome, reason
-            log.warning("cycle %d: %s %s: %s", record.cycle, self._rows[node].learner, outcome, reason)
-        for node, said in reports.items():
-            row = self._rows.get(node)
-            if row is not None and row.samples:
-                row.reported_time_s = measurement(said.get(wire.TRAIN_SECONDS))
-                row.reported_energy_j = measurement(said.get(wire.TRAIN_JOULES))
-        for node, seconds in (round_trips or {}).items() if self.settings.learning else ():
-            if node in self._rows and self._rows[node].samples:
-                self._rows[node].round_trip_s = measurement(seconds)
-        # Before the new words: what was planned rests on the old ones.
-        learn(self.state.learners, record.learners, self.settings, self.deadline_s or record.cycle_time_s)
-        for node, said in reports.items():
-            self.hear(node, said)
-        record.notes, self._notes = record.notes + self._notes, []
-        if self.settings.learning is None:
-            adjust_trust(self.state.learners, record.learners)
-        asked = [row for row in record.learners if row.samples]
-        missing = any(row.outcome in (Outcome.FAILED, Outcome.LATE) for row in asked)
-        longest = max((row.time_s for row in asked), default=0.0)
-        record.makespan_s = record.cycle_time_s if missing else longest
-        record.energy_j = float(sum(row.energy_j for row in asked))
-        self.state.clock_s += record.makespan_s
-        self.state.energy_j += record.energy_j
+        if record is None or (self.settings.average is Average.SAMPLES and not moved):
+            return None
+        rows = {row.node: row for row in record.learners}
+        own, earlier = [rows[node] for node in nodes], [rows[node] for node in moved]
+        return blended(record.cycle, own, earlier, self.settings)
+
+    def reject(self, reason: str) -> None:
+        """Put on record that the model made of this cycle's updates is not used; the old one stays.
+
+        Parameters
+        ----------
+        reason : str
+            What was wrong with it.
+        """
+        if self.record is not None:
+            self.record = cycles.reject(self.record, reason)
+            log.warning("cycle %d: %s", self.record.cycle, self.record.notes[-1])
 
     def observe(self, metrics: Mapping[str, object]) -> None:
         """Add metrics to the running cycle's record; what is not a number is left out."""
         if self.record is not None:
-            for key, value in metrics.items():
-                if isinstance(value, int | float) and not isinstance(value, bool):
-                    self.record.metrics[key] = float(value)
+            numbers = {
+                key: float(value)
+                for key, value in metrics.items()
+                if isinstance(value, int | float) and not isinstance(value, bool)
+            }
+            self.record = replace(self.record, metrics={**self.record.metrics, **numbers})
 
     def close(self) -> None:
         """Finish the running cycle: decide about stopping, deliver the record."""
-        record = self.record
-        if record is None:
+        if self.record is None:
             return
         if not self._settled:
-            lost = {row.node: (Outcome.FAILED, _NOT_HANDED_ON) for row in record.learners if row.samples}
-            self.settle({}, lost, {})
+            rows = [row for row in self.record.learners if row.asked]
+            self._settle(Returned(failed={row.node: (Outcome.FAILED, _NOT_HANDED_ON) for row in rows}))
+        self.state, record = cycles.close(self.state, self.settings, self.record)
         self.record = None
-        record.clock_s, record.total_energy_j = self.state.clock_s, self.state.energy_j
-        self.state.cycles_done = record.cycle
-        reason = stop_reason(self.settings.stopping, record, self.state)
-        if reason:
-            self.state.stopped = Stopped(record.cycle, reason)
-            record.stopped = reason
-            log.info("training stops after cycle %d: %s", record.cycle, reason)
+        if record.stopped:
+            log.info("training stops after cycle %d: %s", record.cycle, record.stopped)
+        self.records.append(record)
+        del self.records[: -self.keep_records]
         for callback in self.callbacks:
+            self._tell(callback, record)
+
+    def _tell(self, callback: Callback, record: CycleRecord) -> None:
+        """Hand a record on. Whatever a callback does, training goes on: its work is worth more."""
+        try:
             callback(record)
+        except Exception as error:
+            name = getattr(callback, "__qualname__", type(callback).__qualname__)
+            text = f"callback {name} failed in cycle {record.cycle}: {type(error).__name__}: {error}"
+            # For those who hear of this record after it, and for whatever is written next.
+            record.notes.append(text)
+            self.state = replace(self.state, notes=[*self.state.notes, text])
+            log.exception("%s", text, exc_info=not isinstance(error, OSError))
 
 
 def _explain(record: CycleRecord) -> None:

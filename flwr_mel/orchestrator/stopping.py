@@ -42,7 +42,8 @@ def stop_reason(stop: Stopping, record: CycleRecord, state: State) -> str:
 
 def _empty_battery(record: CycleRecord, state: State) -> str:
     for row in record.learners:
-        capability = state.learners[row.node].capability
+        learner = state.learners.get(row.node)
+        capability = None if learner is None else learner.capability
         if capability is None or capability.battery_j is None or not row.samples:
             continue
         if capability.battery_j < row.energy_j:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from flwr_mel._validate import complain, count, number
+from flwr_mel._text import message
+from flwr_mel._validate import Phrase, complain, count, number
 from flwr_mel.profiling.fit import Three, design, fit, mad
 
 #: ``train(samples=..., epochs=...)``; what it returns is ignored.
@@ -88,6 +89,7 @@ def measure_compute(
     repeats: int = 15,
     counter_j: Callable[[], float | None] | None = None,
     on_run: Callable[[int, int, Run], None] | None = None,
+    clock: Callable[[], float] = perf_counter,
 ) -> ComputeCosts:
     """Time a training function at several points and fit the cost model.
 
@@ -106,6 +108,8 @@ def measure_compute(
         A meter's counter of joules.
     on_run : callable, optional
         Told the number of runs done, the number planned and the run, after each.
+    clock : callable
+        Returns seconds since some moment in the past.
 
     Raises
     ------
@@ -116,21 +120,21 @@ def measure_compute(
     samples = count("samples", samples, least=_LEAST_SAMPLES)
     epochs = count("epochs", epochs, least=2)
     repeats = count("repeats", repeats, least=1)
-    end = perf_counter() + number("budget_s", budget_s, above=0)
-    timer = _Timer(train, counter_j)
+    end = clock() + number("budget_s", budget_s, above=0)
+    timer = _Timer(train, counter_j, clock)
     samples = _affordable(timer, samples, epochs, end, repeats)
     plan = _points(epochs, samples)
     runs: list[Run] = []
     rounds: list[list[Run]] = []
-    first, first_j = perf_counter(), timer.joules()
+    first, first_j = clock(), timer.joules()
     longest = 0.0
     for turn in range(repeats):
-        began, fresh = perf_counter(), []
+        began, fresh = clock(), []
         if rounds and began + longest > end:
             break
         # There and back again, so that a device that slows down as it warms up does not tilt the fit.
         for point in plan if turn % 2 == 0 else plan[::-1]:
-            if perf_counter() > end:
+            if clock() > end:
                 break
             fresh.append(timer(*point))
             if on_run is not None:
@@ -139,11 +143,13 @@ def measure_compute(
         if len(fresh) < len(plan):
             break
         rounds.append(fresh)
-        longest = max(longest, perf_counter() - began)
+        longest = max(longest, clock() - began)
     if not rounds:
         did = f"{budget_s:g} s, in which {len(runs)} of {len(plan)} runs were made"
-        raise complain("budget_s", "enough for one round of runs", did, "Raise it, or lower samples.")
-    elapsed, last_j = perf_counter() - first, timer.joules()
+        raise complain(
+            "budget_s", "enough for one round of runs", did, Phrase("Raise it, or lower {}.", "samples")
+        )
+    elapsed, last_j = clock() - first, timer.joules()
     rose = None if first_j is None or last_j is None else last_j - first_j
     return _fitted(runs, rounds, samples, epochs, elapsed, rose)
 
@@ -151,21 +157,21 @@ def measure_compute(
 class _Timer:
     """Calls the function and times it."""
 
-    def __init__(self, train: TrainFn, counter_j: Callable[[], float | None] | None) -> None:
-        self._train, self.joules = train, counter_j or (lambda: None)
+    def __init__(
+        self, train: TrainFn, counter_j: Callable[[], float | None] | None, clock: Callable[[], float]
+    ) -> None:
+        self._train, self.joules, self.clock = train, counter_j or (lambda: None), clock
 
     def __call__(self, epochs: int, samples: int) -> Run:
         before = self.joules()
-        start = perf_counter()
+        start = self.clock()
         try:
             self._train(samples=samples, epochs=epochs)
         except (Exception, SystemExit) as error:
-            what = " ".join(str(error).split()) or "no message"
             call = f"train(samples={samples}, epochs={epochs})"
-            raise ValueError(
-                f"{call} raised {type(error).__name__}: {what}. Run it alone until it works"
-            ) from error
-        seconds = perf_counter() - start
+            got = Phrase(f"{type(error).__name__} from {call}: {message(error)}")
+            raise complain("train", "a function that works", got, "Run it alone until it does.") from error
+        seconds = self.clock() - start
         after = self.joules()
         used = None if before is None or after is None else max(after - before, 0.0)
         return Run(epochs, samples, seconds, used)
@@ -187,14 +193,14 @@ def _affordable(timer: _Timer, samples: int, epochs: int, end: float, repeats: i
     fixed = max(once - each * few, 0.0)
     points = _points(epochs, samples)
     work = each * sum(e * d for e, d in points)
-    room = (end - perf_counter()) / min(repeats, 2) - fixed * len(points)
+    room = (end - timer.clock()) / min(repeats, 2) - fixed * len(points)
     if work <= room:
         return samples
     fitting = int(samples * room / work) if work > 0 else 0
     if fitting < _LEAST_SAMPLES:
         took = f"a function that takes {once:.3g} s for one epoch on {few} samples"
         rule = f"long enough for two rounds with at least {_LEAST_SAMPLES} samples"
-        raise complain("budget_s", rule, took, "Raise it, or lower samples.")
+        raise complain("budget_s", rule, took, Phrase("Raise it, or lower {}.", "samples"))
     return fitting
 
 
@@ -214,7 +220,9 @@ def _fitted(
         enough = int(np.ceil(samples * 5 * LEAST_SECONDS / max(top, 1e-6)))
         got = f"{top * 1e3:.3g} ms for {epochs} epochs on {samples} samples"
         rule = f"slow enough to be timed, {LEAST_SECONDS:g} s or more"
-        raise complain("train", rule, got, f"Raise samples, e.g. to {enough}, if it does train.")
+        raise complain(
+            "train", rule, got, Phrase(f"Raise {{}}, e.g. to {enough}, if it does train.", "samples")
+        )
     c2, c1, c0 = fit(points, seconds.tolist())
     predicted = design(points) @ np.array([c2, c1, c0])
     error = float(np.median(np.abs(seconds - predicted) / np.maximum(predicted, 1e-12)))
@@ -238,5 +246,5 @@ def _check_growth(runs: Sequence[Run], less: tuple[int, int], more: tuple[int, i
     if min(high) > _CLEARLY_LONGER * min(low):
         return
     shown = [f"{s:.3g} s for {d} samples in {e} epochs" for s, (e, d) in ((low_s, less), (high_s, more))]
-    remedy = f"Does it use {what}? If it does, raise samples."
+    remedy = Phrase(f"Does it use {what}? If it does, raise {{}}.", "samples")
     raise complain("train", f"a function that takes longer for more {what}", " and ".join(shown), remedy)

@@ -24,7 +24,8 @@ from importlib import import_module
 from time import perf_counter
 from typing import Any
 
-from flwr_mel._validate import complain, number
+from flwr_mel._text import message
+from flwr_mel._validate import Phrase, complain, number
 from flwr_mel.profiling.compute import ComputeCosts
 from flwr_mel.profiling.fit import fit
 
@@ -120,7 +121,7 @@ def choose_meter(
             return make(), reasons
         except _Unavailable as reason:
             reasons.append(f"{name}: {reason}")
-    raise complain("meter", "one that works here", str(only), reasons[0])
+    raise complain("meter", "one that works here", str(only), f"{reasons[0]}.")
 
 
 def energy_costs(meter: Meter, compute: ComputeCosts) -> EnergyCosts:
@@ -146,7 +147,12 @@ def energy_costs(meter: Meter, compute: ComputeCosts) -> EnergyCosts:
     if rose is None or rose <= 0 or rose < _STEPS * meter.step_j:
         got = f"{0.0 if rose is None else rose:.3g} J in {compute.elapsed_s:.3g} s"
         rule = f"at least {_STEPS * meter.step_j:.3g} J" if meter.step_j else "something"
-        raise complain(f"what the {meter.name} counted", rule, got, "Raise budget_s, or declare watts.")
+        raise complain(
+            f"what the {meter.name} counted",
+            rule,
+            got,
+            Phrase("Raise {}, or declare {}.", "budget_s", "watts"),
+        )
     joules = [run.joules for run in compute.runs if run.joules is not None]
     if meter.step_j or len(joules) < len(compute.runs):
         return _at(rose / compute.elapsed_s, meter, compute)
@@ -177,7 +183,7 @@ def _rapl() -> Meter:
         packages = range(len(cpus))
         read = [cpus.get_total_energy_consumption(k) for k in packages]
     except Exception as error:  # zeus has many kinds: no counters, no permission, no daemon
-        raise _Unavailable(" ".join(str(error).split())) from None
+        raise _Unavailable(message(error)) from None
     if not read:
         raise _Unavailable("no counters on this processor")
     try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import tomllib
 from pathlib import Path
 
-from flwr_mel._validate import complain
+from flwr_mel._files import atomically
+from flwr_mel._validate import InputError, Phrase, complain
 from flwr_mel.profiling.profile import Profile, parse_profile
 
 _LARGEST_FILE = 1 << 16
@@ -21,18 +21,21 @@ def read_profile(path: str | Path) -> Profile:
     path : str or Path
         A TOML file as `write_profile` makes it.
     """
+    where = f"profile {path}"
     try:
         with Path(path).open("rb") as file:
             raw = file.read(_LARGEST_FILE + 1)
         if len(raw) > _LARGEST_FILE:
-            raise complain("its size", f"at most {_LARGEST_FILE} bytes", f"{len(raw)} or more")
+            raise complain("its size", f"at most {_LARGEST_FILE} bytes", Phrase(f"{len(raw)} or more"))
         return parse_profile(tomllib.loads(raw.decode()))
     except OSError as error:
-        raise ValueError(f"profile {path}: cannot be read: {error.strerror or error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"profile {path}: this is not valid TOML: {error}") from None
+        got = Phrase(f"none: {error.strerror or error}")
+        raise complain("the profile", "a file that can be read", got, where=where) from error
+    except InputError as error:
+        told = (error.field, error.rule, error.value, error.remedy)
+        raise complain(*told, where=where, index=error.index) from None
     except ValueError as error:
-        raise ValueError(f"profile {path}: {error}") from None
+        raise complain("the text", "valid TOML", Phrase("something else"), f"{error}.", where=where) from None
 
 
 def write_profile(profile: Profile, path: str | Path, *, force: bool = False) -> Path:
@@ -50,24 +53,10 @@ def write_profile(profile: Profile, path: str | Path, *, force: bool = False) ->
     target = Path(path).absolute()
     check_target(target, force=force)
     try:
-        _replace(target, profile.toml())
+        atomically(target, lambda file: file.write(profile.toml()))
     except OSError as error:
-        raise complain("out", "a file that can be written", str(target), f"{error.strerror}.") from None
+        raise complain("out", "a file that can be written", str(target), f"{error.strerror}.") from error
     return target
-
-
-def _replace(target: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)  # the SuperNode may run as another user
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def check_target(path: Path, *, force: bool = False) -> None:
@@ -83,6 +72,6 @@ def check_target(path: Path, *, force: bool = False) -> None:
     if path.suffix != ".toml":
         raise complain("out", "a file name that ends in .toml", str(path))
     if path.is_dir() or (path.exists() and not force):
-        raise complain("out", "a new file", f"{path}, which is there", "Replace it with --force.")
+        raise complain("out", "a new file", f"{path}, which is there", Phrase("Replace it with {}.", "force"))
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
         raise complain("out", "in a directory that can be written to", str(path))

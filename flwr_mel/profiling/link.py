@@ -11,7 +11,7 @@ from time import perf_counter
 
 import numpy as np
 
-from flwr_mel._validate import complain, number
+from flwr_mel._validate import Phrase, complain, number
 from flwr_mel.profiling.fit import mad
 from flwr_mel.profiling.link_protocol import MAGIC, Stream
 
@@ -70,6 +70,7 @@ def measure_link(
     timeout_s: float = 10.0,
     ca_file: str | Path | None = None,
     on_block: Callable[[str, float], None] | None = None,
+    clock: Callable[[], float] = perf_counter,
 ) -> LinkRate:
     """Send and receive growing blocks for some seconds each way.
 
@@ -85,6 +86,8 @@ def measure_link(
         Root certificates in PEM format: use TLS, and trust only these.
     on_block : callable, optional
         Told "up" or "down" and the rate, after each block.
+    clock : callable
+        Returns seconds since some moment in the past.
 
     Raises
     ------
@@ -96,18 +99,21 @@ def measure_link(
     try:
         with _connect(host, port, timeout_s, ca_file) as sock:
             stream = Stream(sock, 2 * seconds + 2 * timeout_s)
-            trips = [_timed(stream, "ping", 0) for _ in range(_PINGS)]
+            trips = [_timed(stream, "ping", 0, clock) for _ in range(_PINGS)]
             trip = float(np.median(trips))
-            up, sent = _rates(stream, "up", seconds, trip, on_block)
-            down, received = _rates(stream, "down", seconds, trip, on_block)
+            up, sent = _rates(stream, "up", seconds, trip, on_block, clock)
+            down, received = _rates(stream, "down", seconds, trip, on_block, clock)
     except ssl.SSLError as error:
         why = error.reason or error
-        raise ValueError(f"link: TLS with {where} failed: {why}. Check the CA file") from None
-    except TimeoutError:
-        raise ValueError(f"link: {where} did not answer in time. Is the address reachable?") from None
+        check = Phrase("{}. Check {}.", str(why), "link_ca")
+        raise complain("link", "a link server whose certificate is trusted", where, check) from error
+    except TimeoutError as error:
+        remedy = "It did not answer in time. Is the address reachable?"
+        raise complain("link", "a link server that answers", where, remedy) from error
     except OSError as error:
         hint = "Start one there: flwr-mel link-server --host 0.0.0.0 --port PORT"
-        raise ValueError(f"link: no link server at {where}: {error.strerror or error}. {hint}") from None
+        why = f"{error.strerror or error}. {hint}"
+        raise complain("link", "a link server that answers", where, why) from error
     return LinkRate(*_middle(up, down), trip, sent + received)
 
 
@@ -117,7 +123,7 @@ def _connect(host: str, port: int, timeout_s: float, ca_file: str | Path | None)
         try:
             context = ssl.create_default_context(cafile=str(ca_file))
         except (OSError, ssl.SSLError) as error:
-            raise complain("link_ca", "a PEM file of certificates", str(ca_file), f"{error}.") from None
+            raise complain("link_ca", "a PEM file of certificates", str(ca_file), f"{error}.") from error
     sock = socket.create_connection((host, port), timeout=timeout_s)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -127,9 +133,9 @@ def _connect(host: str, port: int, timeout_s: float, ca_file: str | Path | None)
         raise
 
 
-def _timed(stream: Stream, what: str, n: int) -> float:
+def _timed(stream: Stream, what: str, n: int, clock: Callable[[], float]) -> float:
     """Make one request and return its seconds."""
-    start = perf_counter()
+    start = clock()
     try:
         stream.send_line(MAGIC, what, n)
         if what == "up":
@@ -139,20 +145,26 @@ def _timed(stream: Stream, what: str, n: int) -> float:
     answer = stream.line()
     if answer != "ok":
         reason = answer.removeprefix("no ") if answer.startswith("no ") else "it is no flwr-mel link-server"
-        raise ValueError(f"link: the server refused: {reason if answer else 'it closed the connection'}")
+        got = Phrase(f"a refusal: {reason if answer else 'it closed the connection'}")
+        raise complain("link", "a link server that agrees", got)
     if what == "down":
         stream.drop_bytes(n)
-    return perf_counter() - start
+    return clock() - start
 
 
 def _rates(
-    stream: Stream, way: str, seconds: float, trip: float, on_block: Callable[[str, float], None] | None
+    stream: Stream,
+    way: str,
+    seconds: float,
+    trip: float,
+    on_block: Callable[[str, float], None] | None,
+    clock: Callable[[], float],
 ) -> tuple[list[float], int]:
     """Return the rates of the blocks that were long enough, and the bytes of all."""
-    end, block, moved = perf_counter() + seconds, _FIRST_BLOCK, 0
+    end, block, moved = clock() + seconds, _FIRST_BLOCK, 0
     rates: list[tuple[float, float]] = []
-    while not rates or (perf_counter() < end and moved + block <= _MOST_BYTES):
-        took = _timed(stream, way, block)
+    while not rates or (clock() < end and moved + block <= _MOST_BYTES):
+        took = _timed(stream, way, block, clock)
         moved += block
         # The request and its answer travel for one round trip, in which no payload does.
         rate = 8 * block / max(took - trip, took / 10)

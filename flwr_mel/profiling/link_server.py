@@ -79,7 +79,7 @@ class LinkServer:
             self._socket = socket.create_server((host, port), family=family)
         except OSError as error:
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error
-            raise complain("address", "one to listen at", f"{host}:{port}", f"{why}.") from None
+            raise complain("address", "one to listen at", f"{host}:{port}", f"{why}.") from error
         self.host, self.port = self._socket.getsockname()[:2]
 
     def serve(self) -> None:
@@ -154,5 +154,5 @@ def _server_context(cert: str | Path | None, key: str | Path | None) -> ssl.SSLC
     try:
         context.load_cert_chain(str(cert), str(key))
     except (OSError, ssl.SSLError) as error:
-        raise complain("tls_cert and tls_key", "PEM files", f"{cert} and {key}", f"{error}.") from None
+        raise complain("tls_cert and tls_key", "PEM files", f"{cert} and {key}", f"{error}.") from error
     return context

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from flwr_mel._validate import complain
+from flwr_mel._text import message
+from flwr_mel._validate import Phrase, complain
 
 _FORM = "module:function or path/file.py:function"
 
@@ -36,8 +37,8 @@ def load_function(where: str) -> Callable[..., Any]:
     try:
         module = _from_file(Path(source)) if source.endswith(".py") else _from_path(source)
     except (Exception, SystemExit) as error:
-        what = " ".join(str(error).split()) or "no message"
-        raise ValueError(f"train: {source} cannot be imported, {type(error).__name__}: {what}") from error
+        got = Phrase(f"{type(error).__name__} from {source}: {message(error)}")
+        raise complain("train", "in a module that can be imported", got) from error
     function = getattr(module, name, None)
     if function is None:
         has = [

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flwr_mel import wire
-from flwr_mel._validate import complain, count, number
-from flwr_mel.learners.fleet import COEFFICIENTS, Measured
-from flwr_mel.orchestrator.capability import Capability
+from flwr_mel._validate import NOTHING, complain, count, number
+from flwr_mel.learners.capability import Capability
+from flwr_mel.learners.measured import COEFFICIENTS, Measured
 from flwr_mel.profiling.compute import ComputeCosts
 from flwr_mel.profiling.energy import EnergyCosts
 from flwr_mel.profiling.link import LinkRate
@@ -153,7 +153,7 @@ def parse_profile(document: dict[str, Any]) -> Profile:
             raise complain("every key", f"one of {', '.join(_KEYS)} and [measured]", key)
     said = Capability.parse(document, "device")
     if said.measured is None:
-        raise complain(wire.COEFFICIENTS[0], "given, with the other five coefficients", "nothing")
+        raise complain(wire.COEFFICIENTS[0], "given, with the other five coefficients", NOTHING)
     name = said.learner if wire.LEARNER in document else ""
     device = Measured(
         *said.measured, energy_limit_j=said.energy_limit_j, max_samples=said.max_samples, name=name

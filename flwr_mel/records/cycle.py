@@ -8,6 +8,10 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from flwr_mel._text import printable
+from flwr_mel.allocation.limiting import Limit
+from flwr_mel.allocation.objective import Objective
+
 
 class Outcome(StrEnum):
     """What became of a learner in a cycle."""
@@ -17,6 +21,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     FAILED = "failed"
     LATE = "late"
+    BUSY = "busy"
 
 
 @dataclass(slots=True)
@@ -39,14 +44,36 @@ class LearnerRecord:
         Predicted by the cost model; with learning, the safe prediction that the plan was made with.
     energy_limit_j : float, optional
         E_k.
-    limited_by : str
-        What keeps it from more: "time", "energy", "data" or "" (nothing yet).
+    limited_by : Limit
+        What keeps it from more.
     reported_time_s, reported_energy_j : float, optional
         What the learner says it took.
     slowdown : float
         Planned time over declared time: more than 1 after it had been late, or by what was learnt of it.
     round_trip_s : float, optional
         From sending the task to the arrival of the reply, by the server's clock; only with learning.
+    receive_s, send_s : float, optional
+        The parts of `time_s` for the task's and the reply's way; what is left is computing.
+    span : int
+        Cycles that the task may take: its deadline is as many times T, and so is its energy limit.
+    idle : int
+        Cycles without work before this one.
+    moved_from : int
+        The earlier cycle with whose model this learner began an update that is in this cycle's average; 0:
+        there is none. The update was moved onto the present model.
+    moved_epochs, moved_weight : int
+        Epochs and samples of such an update; it counts for its samples over the square root of the cycles
+        that it took.
+    held : int, optional
+        n_k, the samples it has, as far as is known; None where the server ships them.
+    share : float
+        What part of the model's loss its data are in this cycle: the share of tau_k d_k^2 in a plain average,
+        of d_k or n_k in a normalised one; see `flwr_mel.orchestrator.averaging`.
+    free : bool
+        Its task was the project's own round, to be measured: then `epochs` and `samples` are what it did, and
+        `time_s` is what it took.
+    epochs_done, samples_used : float, optional
+        What it did, by what its mod saw or its app says; None where that is not known.
     """
 
     learner: str
@@ -59,11 +86,28 @@ class LearnerRecord:
     time_s: float = 0.0
     energy_j: float = 0.0
     energy_limit_j: float | None = None
-    limited_by: str = ""
+    limited_by: Limit = Limit.NONE
     reported_time_s: float | None = None
     reported_energy_j: float | None = None
     slowdown: float = 1.0
     round_trip_s: float | None = None
+    receive_s: float | None = None
+    send_s: float | None = None
+    span: int = 1
+    idle: int = 0
+    moved_from: int = 0
+    moved_epochs: int = 0
+    moved_weight: int = 0
+    held: int | None = None
+    share: float = 0.0
+    free: bool = False
+    epochs_done: float | None = None
+    samples_used: float | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether it was given a task."""
+        return self.free or self.samples > 0
 
     def task_words(self) -> str:
         """Say what a learner was given and what keeps it from more, or why it was given nothing.
@@ -71,18 +115,17 @@ class LearnerRecord:
         Names and reasons come from the learners: what could move a cursor is replaced.
         """
         name = f"node {self.learner}" if self.learner.isdecimal() else printable(self.learner)
+        if self.free:
+            return f"{name}: its own round, which is measured"
         if not self.epochs:
             reason = f", {printable(self.reason)}" if self.reason else ""
-            return f"{name}: {Outcome.LEFT_OUT}{reason}"
+            word = Outcome.BUSY if self.outcome is Outcome.BUSY else Outcome.LEFT_OUT
+            return f"{name}: {word}{reason}"
         epochs = f"{self.epochs:,} epoch" + "s" * (self.epochs != 1)
         samples = f"{self.samples:,} sample" + "s" * (self.samples != 1)
-        limit = f", limited by {printable(self.limited_by)}" if self.limited_by else ""
-        return f"{name}: {epochs}, {samples}{limit}"
-
-
-def printable(text: str) -> str:
-    """Return text that cannot move a cursor."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+        limit = f", limited by {self.limited_by}" if self.limited_by else ""
+        cycles = f" in {self.span} cycles" if self.span > 1 else ""
+        return f"{name}: {epochs}, {samples}{cycles}{limit}"
 
 
 @dataclass(slots=True)
@@ -94,7 +137,7 @@ class CycleRecord:
     cycle : int
         From 1.
     cycle_time_s : float
-        T.
+        T. Of a cycle in which everybody did its own round: what the slowest took.
     makespan_s : float
         When the last learner reported, by the cost model; T when somebody failed to.
     total_samples, asked_samples : int
@@ -102,9 +145,12 @@ class CycleRecord:
     staleness : int
         Cap c.
     status : str
-        Of the allocation, as `Status` names it; "skipped" when nobody worked.
-    mean_epochs, bound : float
-        Objective and its certificate.
+        Of the allocation, as `Status` names it; "skipped" when nobody worked, "free" when everybody did what
+        the project does by itself.
+    mean_epochs : float
+        The mean of tau_k, whatever the allocation was made for.
+    bound : float
+        Certificate of `value`.
     energy_j : float
         Of all learners, this cycle.
     clock_s, total_energy_j : float
@@ -117,6 +163,17 @@ class CycleRecord:
         What people should know, e.g. that the number of samples was lowered.
     stopped : str
         The reason, if training stopped after this cycle.
+    objective : str
+        What the allocation was made for, as `Objective` or another `Goal` names it.
+    value : float
+        Of that objective.
+    gap : float, optional
+        How far the optimum can be from `value`, as a share; None where that is not known.
+    pace : int
+        Epochs with which at least half of the learners keep up; 0: everybody waits for the slowest.
+    own_round_s : float, optional
+        What the project's own round takes the slowest of these learners, where T was not given but follows
+        from what was measured; T is never longer.
     """
 
     cycle: int
@@ -135,6 +192,11 @@ class CycleRecord:
     metrics: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     stopped: str = ""
+    objective: str = str(Objective.EPOCHS)
+    value: float = 0.0
+    gap: float | None = None
+    pace: int = 0
+    own_round_s: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain types for JSON; numbers that JSON cannot carry become null."""
@@ -149,11 +211,12 @@ class CycleRecord:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CycleRecord:
-        """Read a record back from `as_dict`'s form."""
+        """Read a record back from `as_dict`'s form, or from that of version 0.1."""
         values = dict(data)
-        learners = [
-            LearnerRecord(**{**row, "outcome": Outcome(row["outcome"])}) for row in values.pop("learners")
-        ]
+        if "objective" not in values:
+            # The bound was one on the mean epochs then, whatever had been maximised.
+            values |= _of_epochs(values.get("mean_epochs"), values.get("bound"))
+        learners = [_learner(row) for row in values.pop("learners")]
         metrics = {key: math.nan if x is None else x for key, x in values.pop("metrics").items()}
         return cls(learners=learners, metrics=metrics, **values)
 
@@ -165,6 +228,16 @@ class CycleRecord:
 
 _CYCLE_FIELDS = tuple(f.name for f in fields(CycleRecord))
 _LEARNER_FIELDS = tuple(f.name for f in fields(LearnerRecord))
+
+
+def _of_epochs(mean_epochs: float | None, bound: float | None) -> dict[str, Any]:
+    gap = bound / mean_epochs - 1 if mean_epochs and bound is not None else None
+    return {"objective": str(Objective.EPOCHS), "value": mean_epochs or 0.0, "gap": gap}
+
+
+def _learner(row: Mapping[str, Any]) -> LearnerRecord:
+    limit = Limit(row.get("limited_by") or "")
+    return LearnerRecord(**{**row, "outcome": Outcome(row["outcome"]), "limited_by": limit})
 
 
 def _plain(value: Any) -> Any:

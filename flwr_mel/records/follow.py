@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
+from flwr_mel._text import message
 from flwr_mel._validate import complain, count
 from flwr_mel.records.cycle import CycleRecord
 
@@ -139,7 +140,7 @@ class Follower:
             record = CycleRecord.from_dict(json.loads(line))
             _check(record)
         except _BROKEN as error:
-            why = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+            why = f"{error} is missing" if isinstance(error, KeyError) else message(error)
             return Damage(self._line + 1, why)
         digest = hashlib.blake2b(line.strip(), digest_size=16).digest()
         again = self._known.get(record.cycle) == digest

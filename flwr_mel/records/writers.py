@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,16 @@ from flwr_mel.records.cycle import CycleRecord
 
 log = logging.getLogger("flwr.mel")
 
+_MOST_WAITING, _BLOCK = 100, 1 << 20
+
 #: Anything that takes a finished cycle.
 Callback = Callable[[CycleRecord], None]
 
 
 class JsonlWriter:
     """Append one line of JSON per cycle; each line is on disk before the next cycle starts.
+
+    What the disk does not take is held back and written with the next cycle: the last 100 lines.
 
     Parameters
     ----------
@@ -32,69 +38,103 @@ class JsonlWriter:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._waiting: deque[tuple[int, str]] = deque(maxlen=_MOST_WAITING)
         if self.path.exists():
-            content = self.path.read_bytes()
-            whole = content.rfind(b"\n") + 1
-            if whole < len(content):
+            size = self.path.stat().st_size
+            whole = _line_before(self.path, size)[0]
+            if whole < size:
                 os.truncate(self.path, whole)
 
     def __call__(self, record: CycleRecord) -> None:
-        """Write one record."""
-        line = json.dumps(record.as_dict(), allow_nan=False) + "\n"
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+        """Write one record, after those that could not be written before."""
+        self._waiting.append((record.cycle, json.dumps(record.as_dict(), allow_nan=False) + "\n"))
+        data = memoryview("".join(line for _, line in self._waiting).encode())
+        # Without a buffer, which would write its rest when the file is closed, whatever went wrong before.
+        with self.path.open("ab", buffering=0) as file:
+            end = file.tell()
+            try:
+                while data:
+                    data = data[file.write(data) :]
+                os.fsync(file.fileno())
+            except OSError as error:
+                # Half a line would spoil the next one.
+                with suppress(OSError):
+                    os.truncate(self.path, end)
+                first, last = self._waiting[0][0], self._waiting[-1][0]
+                held = f"cycle {last} is" if first == last else f"cycles {first} to {last} are"
+                raise OSError(
+                    error.errno, f"{error.strerror}: {held} held back until there is room", str(self.path)
+                ) from error
+        self._waiting.clear()
 
     def snapshot(self) -> dict[str, int]:
-        """Return how far the file goes now, for a checkpoint."""
-        return {"bytes": self.path.stat().st_size if self.path.exists() else 0}
+        """Return how far the file goes now and how many cycles are held back, for a checkpoint."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        return {"bytes": size, "waiting": len(self._waiting)}
 
     def restore(self, snapshot: Mapping[str, int], records: Sequence[CycleRecord]) -> None:
         """Bring the file to where a checkpoint was written: no cycle twice, none missing.
 
         Lines after that point are of cycles which are done again, and are dropped. A file that is not there
-        any more, or is new, gets all records. One that is neither is left alone, with an error.
+        any more, or is new, gets all records that the checkpoint has. One that is neither is left alone, with
+        an error. What was held back when the checkpoint was written follows.
 
         Parameters
         ----------
         snapshot : mapping
             From `snapshot`; empty when this writer was not there then.
         records : sequence of CycleRecord
-            The cycles in the checkpoint.
+            The last cycles in the checkpoint.
         """
-        content = self.path.read_bytes() if self.path.exists() else b""
-        if not content:
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if not size:
             for record in records:
                 self(record)
             return
-        end = snapshot.get("bytes", -1)
-        if not _ends_with(content[: max(end, 0)], end, records):
+        end, written = snapshot.get("bytes", -1), len(records) - snapshot.get("waiting", 0)
+        if not _ends_with(self.path, end, size, records[:written]):
             raise complain(
                 "JsonlWriter's path",
                 "the file that the resumed training wrote, or a new one",
                 str(self.path),
                 "Give another path (it gets the earlier cycles too), or put the file back.",
             )
-        if len(content) > end:
-            text = "%s: %d cycles after the checkpoint are dropped, they are done again"
-            log.info(text, self.path, content.count(b"\n", end))
+        if size > end:
             with self.path.open("r+b") as file:
+                file.seek(end)
+                text = "%s: %d cycles after the checkpoint are dropped, they are done again"
+                log.info(text, self.path, sum(1 for _ in file))
                 file.truncate(end)
                 os.fsync(file.fileno())
+        for record in records[max(written, 0) :]:
+            self(record)
 
 
-def _ends_with(kept: bytes, end: int, records: Sequence[CycleRecord]) -> bool:
+def _ends_with(path: Path, end: int, size: int, records: Sequence[CycleRecord]) -> bool:
     """Whether `end` bytes are there, in whole lines of which the last is the last record's."""
-    if len(kept) != end or (kept and not kept.endswith(b"\n")):
+    if not 0 <= end <= size:
         return False
-    if not records:
-        return True
+    whole, line = _line_before(path, end)
+    if whole != end or not records:
+        return whole == end
     try:
-        cycle: object = json.loads(kept.splitlines()[-1])["cycle"]
+        cycle: object = json.loads(line)["cycle"]
     except (ValueError, LookupError, TypeError):
         return False
     return cycle == records[-1].cycle
+
+
+def _line_before(path: Path, end: int) -> tuple[int, bytes]:
+    """Return where the last whole line before `end` ends, and that line. The file may be a large one."""
+    tail, start = b"", end
+    with path.open("rb") as file:
+        # Until the end of the line before it, which is the third piece from the end, or the whole file.
+        while start and tail.count(b"\n") < 2:
+            start = max(start - _BLOCK, 0)
+            file.seek(start)
+            tail = file.read(end - start)
+    *lines, _ = tail.split(b"\n")
+    return start + tail.rfind(b"\n") + 1, lines[-1] if lines else b""
 
 
 def read_jsonl(path: str | os.PathLike[str]) -> Iterator[CycleRecord]:
@@ -114,7 +154,8 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[CycleRecord]:
         except (ValueError, TypeError, KeyError) as error:
             if number == len(lines):
                 return
-            raise ValueError(f"{path}, line {number}: not a cycle record ({error})") from None
+            where = f"{path}, line {number}"
+            raise complain("the line", "a cycle record", line, f"{error}.", where=where) from None
 
 
 class TensorBoardWriter:
@@ -137,7 +178,8 @@ class TensorBoardWriter:
         """Write one record's scalars."""
         scalars = {
             "mel/mean_epochs": record.mean_epochs,
-            "mel/bound": record.bound,
+            f"mel/{record.objective}/value": record.value,
+            f"mel/{record.objective}/bound": record.bound,
             "mel/makespan_s": record.makespan_s,
             "mel/energy_j": record.energy_j,
             "mel/learners_used": sum(r.weight > 0 for r in record.learners),

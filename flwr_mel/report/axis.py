@@ -9,6 +9,9 @@ import numpy as np
 
 from flwr_mel._validate import FloatArray
 
+#: Shares of a step between two labels, so that an end of the cycles is labelled beside a round number.
+_ROOM = 0.75
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -86,13 +89,14 @@ def _tick(value: float, decimals: int, share: bool) -> str:
 
 
 def cycles_axis(cycles: FloatArray) -> Axis:
-    """Make the axis of cycles: the first and the last are always labelled."""
+    """Make the axis of cycles, labelled at round steps; the ends too where there is room for them."""
     low, high = float(cycles.min()), float(cycles.max())
     if low == high:
         return Axis("cycle", low - 0.5, high + 0.5, ((low, f"{low:,.0f}"),))
     step = max(1, math.ceil(_step(high - low, 6)))
-    inner = [v for v in np.arange(step * math.ceil(low / step), high, step) if v - low > 0.6 * step]
-    marks = [low, *(v for v in inner if high - v > 0.6 * step), high]
+    marks = np.arange(step * math.ceil(low / step), high + 1, step).tolist() or [low, high]
+    marks = [*([low] if marks[0] - low >= _ROOM * step else []), *marks]
+    marks += [high] if high - marks[-1] >= _ROOM * step else []
     return Axis("cycle", low, high, tuple((float(v), f"{v:,.0f}") for v in marks))
 
 

@@ -63,6 +63,21 @@ class Rule:
     label: str
 
 
+def ranged(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return least, mean and most of every column; NaN where nothing is known.
+
+    Parameters
+    ----------
+    values : float array, 2-d
+        Rows are learners or runs, columns are cycles.
+    """
+    columns = [column[np.isfinite(column)] for column in values.T]
+    low, middle, high = (
+        np.array([float(f(c)) if len(c) else math.nan for c in columns]) for f in (np.min, np.mean, np.max)
+    )
+    return low, middle, high
+
+
 def chart(
     title: object,
     what: str,
@@ -73,7 +88,7 @@ def chart(
     rules: Sequence[Rule] = (),
     note: object = "",
     height: int = 210,
-    wide: bool = False,
+    ends: bool = True,
 ) -> Html:
     """Draw curves.
 
@@ -93,8 +108,8 @@ def chart(
         Small print beside the title.
     height : int
         In pixels.
-    wide : bool
-        Leave more room for the labels at the right.
+    ends : bool
+        Write the labels at the curves' ends; without, a legend stands elsewhere.
     """
     shown = [line for line in lines if np.isfinite(line.y).any()]
     head = el("figcaption", el("b", title), el("span", note, class_="note") if note else None)
@@ -115,7 +130,7 @@ def chart(
         [_word("yt", text, top=1 - y.at(value)) for value, text in y.ticks],
         [_word("xt", text, left=x.at(value)) for value, text in x.ticks],
         [_word(_side(rule, shown), rule.label, top=1 - y.at(rule.y)) for rule in rules],
-        _ends(shown, y, height),
+        _ends(shown, y, height) if ends else [],
     ]
     plot = el(
         "div",
@@ -126,7 +141,7 @@ def chart(
         data_tips=json.dumps(_tips(shown, x), ensure_ascii=False),
     )
     axis = el("div", x.label, class_="xl")
-    return el("figure", head, plot, axis, class_="chart wide" if wide else "chart")
+    return el("figure", head, plot, axis, class_="chart" if ends else "chart bare")
 
 
 def _bare(title: object) -> str:

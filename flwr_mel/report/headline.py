@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flwr_mel.allocation.objective import in_words
 from flwr_mel.report.ledger import Ledger, column, metric, rising
 from flwr_mel.report.markup import Html, el
 from flwr_mel.report.numerals import (
@@ -30,6 +31,8 @@ _SCHEMES = {
     "hu-asyn": "HU-Asyn",
     "hu-sync": "HU-Sync",
     "ha-progress": "HA-Progress",
+    "soonest": "Soonest",
+    "cheapest": "Cheapest",
 }
 _DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 _MOST_NOTES = 8
@@ -39,6 +42,12 @@ def target(run: Run) -> float:
     """Return the accuracy that the run was to reach; NaN if none."""
     value = finite(run.setting("target-accuracy"))
     return value if 0 < value <= 1 else math.nan
+
+
+def goal_of(run: Run) -> str:
+    """Name what the run's cycles were allocated for."""
+    text = in_words(run.records[-1].objective)
+    return text[:1].upper() + text[1:]
 
 
 def scheme_name(run: Run) -> str:
@@ -60,7 +69,7 @@ def facts(run: Run, who: Ledger) -> list[Html]:
     parts: list[object] = [
         plural(len(who.learners), "learner"),
         Html(f"<i>T</i> = {span(column(run, 'cycle_time_s'))}&nbsp;s"),
-        _energy(run, who),
+        _energy(who),
         Html(f"<i>c</i> = {span(column(run, 'staleness'))}"),
         _MODES.get(str(run.config.get("mode")), run.config.get("mode")),
         f"seed {run.config['seed']}" if "seed" in run.config else None,
@@ -68,15 +77,16 @@ def facts(run: Run, who: Ledger) -> list[Html]:
     return [el("li", part) for part in parts if part]
 
 
-def _energy(run: Run, who: Ledger) -> Html | str | None:
-    told, spread = finite(run.setting("energy")), finite(run.setting("energy-spread"))
-    if np.isfinite(who.energy_limit_j).any() and not told > 0:
-        return Html(f"<i>E<sub>k</sub></i> = {span(who.energy_limit_j, 3)}&nbsp;J")
-    if not told > 0:
+def _energy(who: Ledger) -> Html | str | None:
+    """Say which energy limits were in force; a fleet file has its own, whatever the configuration says."""
+    limited = np.isfinite(who.energy_limit_j).any(axis=1)
+    if not limited.any():
         # Records of cycles without work do not tell the limits.
         return "no energy limits" if np.isfinite(who.epochs).any() else None
-    around = f" &plusmn; {short(spread)}" if spread > 0 else ""
-    return Html(f"<i>E</i> = {short(told)}{around}&nbsp;J")
+    text = f"<i>E<sub>k</sub></i> = {span(who.energy_limit_j, 3)}&nbsp;J"
+    worked = np.isfinite(who.epochs).any(axis=1)
+    free = int((worked & ~limited).sum())
+    return Html(f"{text}, none for {plural(free, 'learner')}" if free else text)
 
 
 def headline(run: Run, who: Ledger) -> Html:
@@ -119,8 +129,8 @@ def _tiles(run: Run, who: Ledger) -> list[Html]:
         tile("Virtual time", measure(clock, SECONDS), f"{measure(clock / n, SECONDS, 3)} per cycle"),
         tile("Energy", measure(joules, JOULES), f"{measure(joules / n, JOULES, 3)} per cycle"),
         tile(
-            "Mean epochs",
-            short(mean(column(run, "mean_epochs")), 3),
+            goal_of(run),
+            short(mean(column(run, "value")), 3),
             f"bound {short(mean(column(run, 'bound')), 3)}",
         ),
         tile("Learners", f"{worked:,}", f"worked, of {len(who.learners):,}"),

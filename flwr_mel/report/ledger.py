@@ -45,10 +45,14 @@ class Ledger:
         In the order of the rows.
     epochs, samples, time_s, energy_j : float arrays, shape (learners, cycles)
         The task and what it costs by the cost model; NaN where there was none.
+    receive_s, send_s : float arrays of the same shape
+        The parts of time_s for the task's and the reply's way; NaN where they are not on record.
     energy_limit_j, idle_s : float arrays of the same shape
         E_k (NaN: no limit) and T minus the busy time (NaN: not there).
     time_share, energy_share : float arrays of the same shape
         Of T and E_k.
+    share : float array of the same shape
+        What part of the model its data are; NaN: not there.
     failed : bool array of the same shape
         Where work was asked for and not used.
     limited_by : tuple of str
@@ -61,10 +65,13 @@ class Ledger:
     samples: FloatArray
     time_s: FloatArray
     energy_j: FloatArray
+    receive_s: FloatArray
+    send_s: FloatArray
     energy_limit_j: FloatArray
     idle_s: FloatArray
     time_share: FloatArray
     energy_share: FloatArray
+    share: FloatArray
     failed: BoolArray
     limited_by: tuple[str, ...]
 
@@ -96,25 +103,28 @@ def ledger(run: Run) -> Ledger:
     order = [name for _, members in classes for name in members]
     where = {name: k for k, name in enumerate(order)}
     shape = (len(order), len(run.records))
-    fields = ("epochs", "samples", "time_s", "energy_j", "energy_limit_j")
-    values = {field: np.full(shape, math.nan) for field in (*fields, "idle_s")}
-    failed = np.zeros(shape, dtype=np.bool_)
+    fields = ("epochs", "samples", "time_s", "energy_j", "receive_s", "send_s")
+    values = {field: np.full(shape, math.nan) for field in (*fields, "energy_limit_j", "idle_s", "share")}
+    failed, spans = np.zeros(shape, dtype=np.bool_), np.ones(shape)
     limits: list[Counter[str]] = [Counter() for _ in order]
     for n, record in enumerate(run.records):
         cycle_time = finite(record.cycle_time_s)
         for name, row in named(record):
             k = where[name]
             values["energy_limit_j"][k, n] = finite(row.energy_limit_j)
+            values["share"][k, n] = finite(row.share)
             busy = finite(row.time_s) if finite(row.samples) > 0 else 0.0
+            busy = cycle_time if row.outcome is Outcome.BUSY else busy
             values["idle_s"][k, n] = max(0.0, cycle_time - busy)
             if finite(row.samples) > 0:
-                for field in fields[:4]:
+                for field in fields:
                     values[field][k, n] = finite(getattr(row, field))
                 limits[k][str(row.limited_by or "")] += 1
-            failed[k, n] = row.outcome not in (Outcome.USED, Outcome.LEFT_OUT)
+                spans[k, n] = row.span
+            failed[k, n] = row.outcome not in (Outcome.USED, Outcome.LEFT_OUT, Outcome.BUSY)
     cycle_times = np.array([finite(record.cycle_time_s) for record in run.records])
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = values["time_s"] / cycle_times, values["energy_j"] / values["energy_limit_j"]
+        shares = values["time_s"] / (cycle_times * spans), values["energy_j"] / values["energy_limit_j"]
     return Ledger(
         learners=tuple(order),
         classes=tuple(_ranked(classes)),

@@ -1,17 +1,21 @@
-"""Time and energy use against the limits, and who idled."""
+"""One cycle as it passes for each learner, time and energy use against the limits, and who idled."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
 from flwr_mel._validate import FloatArray
 from flwr_mel.report.ledger import Ledger
-from flwr_mel.report.markup import Html, el
-from flwr_mel.report.numerals import DASH, JOULES, SECONDS, mean, measure, plural, reading, used
+from flwr_mel.report.markup import Html, el, plain
+from flwr_mel.report.numerals import DASH, JOULES, SECONDS, finite, mean, measure, plural, reading, used
+from flwr_mel.report.run import Run
 from flwr_mel.report.strips import MOST_ROWS
 
 #: Where the scale ends at the latest, in shares of the limit.
@@ -32,18 +36,17 @@ class Use:
     limited_by: str
 
 
-def uses(ledger: Ledger) -> Iterator[Use]:
-    """Return one row per learner, or per class when there are many."""
+def _whom(ledger: Ledger) -> Iterator[tuple[str, int, list[int]]]:
+    """Return name, colour and rows of every learner, or of every class when there are many."""
     if len(ledger.learners) <= MOST_ROWS:
         for k, group in enumerate(ledger.class_of):
-            yield _use(ledger, ledger.learners[k], group.colour, [k])
+            yield ledger.learners[k], group.colour, [k]
         return
     for group in ledger.classes:
-        yield _use(ledger, f"{group.name} \u00d7 {len(group.rows):,}", group.colour, group.rows)
+        yield f"{group.name} \u00d7 {len(group.rows):,}", group.colour, list(group.rows)
 
 
-def _use(ledger: Ledger, name: str, colour: int, rows: Sequence[int]) -> Use:
-    k = list(rows)
+def _use(ledger: Ledger, name: str, colour: int, k: list[int]) -> Use:
     named = sorted({ledger.limited_by[i] for i in k} - {""})
     return Use(
         name,
@@ -65,7 +68,7 @@ def limits_table(ledger: Ledger) -> Html:
     ledger : Ledger
         The learners.
     """
-    rows = list(uses(ledger))
+    rows = [_use(ledger, *whom) for whom in _whom(ledger)]
     end = min(
         _SCALE_END, max([1.0, *(_top(u.time_share) for u in rows), *(_top(u.energy_share) for u in rows)])
     )
@@ -127,6 +130,86 @@ def _bar(shares: FloatArray, end: float, amount: str, *, idle: bool) -> Html:
 def _piece(kind: str, start: float, stop: float, end: float) -> Html:
     left, width = 100 * min(start, end) / end, 100 * (min(stop, end) - min(start, end)) / end
     return el("i", class_=kind, style=f"left:{left:.2f}%;width:{width:.2f}%")
+
+
+#: What a learner does in a cycle, in this order, and how it is drawn.
+_PHASES = (("receives", "recv"), ("computes", "fill"), ("sends", "send"), ("waits", "rest"))
+
+
+def gantt(run: Run, ledger: Ledger) -> list[Html]:
+    """Draw the last cycle with work: when each learner receives, computes, sends and waits.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    ledger : Ledger
+        Its learners; when there are many, the means of each class are drawn.
+    """
+    worked = np.flatnonzero(np.isfinite(ledger.epochs).any(axis=0))
+    if not len(worked):
+        return [el("p", "No learner had work in any cycle.", class_="lead")]
+    n = int(worked[-1])
+    record, parts = run.records[n], _phases(ledger, n)
+    limit = float(np.nan_to_num(finite(record.cycle_time_s)))
+    scale = limit, max(limit, float(np.nanmax(ledger.time_s[:, n]))) or 1.0
+    rows = [
+        el(
+            "div",
+            [_passing(name, c, [mean(p[k]) for p in parts], scale) for name, c, k in group],
+            class_="group",
+        )
+        for _, group in groupby(_whom(ledger), key=itemgetter(1))
+    ]
+    known = np.isfinite(parts[0]).any()
+    shown = _PHASES if known else (("works", "fill"), _PHASES[3])
+    key = [el("span", el("i", class_=f"phase {kind}"), word) for word, kind in shown]
+    until, last = measure(limit, SECONDS), measure(record.makespan_s, SECONDS)
+    text = f"Cycle {record.cycle:,} by the cost model; the last report comes after {last} of T = {until}."
+    if not known:
+        text += " How the learners' time splits is not on record."
+    foot = el("div", el("span", "0"), el("span", measure(scale[1], SECONDS)), class_="gfoot")
+    return [
+        el("p", text, class_="lead"),
+        el("p", key, class_="key phases"),
+        el("div", rows, foot, class_="gantt"),
+    ]
+
+
+def _phases(ledger: Ledger, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return seconds of receiving, computing and sending in a cycle; receiving is NaN if nobody knows."""
+    receive, send, busy = ledger.receive_s[:, n], ledger.send_s[:, n], ledger.time_s[:, n]
+    compute = np.maximum(busy - np.nan_to_num(receive) - np.nan_to_num(send), 0.0)
+    return receive, compute, send
+
+
+def _passing(name: str, colour: int, seconds: Sequence[float], scale: tuple[float, float]) -> Html:
+    """Draw one learner's cycle; the scale is T and where the drawing ends."""
+    limit, end = scale
+    ends = np.cumsum(np.nan_to_num(np.array([0.0, *seconds])))
+    said = [
+        f"{word} {measure(s, SECONDS, 3)}" for (word, _), s in zip(_PHASES, seconds, strict=False) if s > 0
+    ]
+    marks = [
+        _piece(kind, float(a), float(b), end)
+        for (_, kind), a, b in zip(_PHASES, ends, ends[1:], strict=False)
+        if b > a
+    ]
+    if ends[-1] < limit:
+        marks.append(_piece("rest", float(ends[-1]), limit, end))
+    marks.append(_piece("stop", limit, limit, end))
+    text = f"{name}: {', '.join(said) or 'no work'}"
+    drawn = el(
+        "span", marks, class_="bar", role="img", aria_label=text, data_tips=json.dumps([(50, plain(text))])
+    )
+    amount = reading(float(ends[-1]) if said else math.nan, SECONDS)
+    return el(
+        "div",
+        el("span", name, class_="who"),
+        drawn,
+        el("span", amount, class_="val"),
+        class_=f"grow k{colour}",
+    )
 
 
 def idle_sentence(ledger: Ledger) -> Html:

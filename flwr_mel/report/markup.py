@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import html
 import json
-import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
+from flwr_mel._text import printable
+
 _VOID = {"meta", "br", "hr"}
-#: Unicode categories that no name needs: controls, direction marks, halves of characters, private use.
-_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn"}
 
 
 class Html(str):
@@ -21,12 +20,8 @@ class Html(str):
 
 def plain(value: object) -> str:
     """Return `value` as text in which every character can be seen and encoded; others become U+FFFD."""
-    text = str(value)
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        " " if c in "\n\t\r" else "\ufffd" if unicodedata.category(c) in _UNSEEN else c for c in text
-    )
+    # Spaces that do not break are ours, between numbers and units.
+    return "\u00a0".join(map(printable, str(value).split("\u00a0")))
 
 
 def esc(value: object) -> Html:

@@ -1,24 +1,40 @@
-"""The page around the sections, and the file it goes to."""
+"""The page around the sections, the numbers behind it for programs, and the file it goes to."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
-import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from flwr_mel import __version__
-from flwr_mel._validate import complain
-from flwr_mel.report.data import run_data
+from flwr_mel._files import atomically
+from flwr_mel._validate import FloatArray, complain
 from flwr_mel.report.headline import title
+from flwr_mel.report.ledger import ledger
 from flwr_mel.report.markup import Html, data_block, el
-from flwr_mel.report.overlay import labels, overlay
+from flwr_mel.report.numerals import finite, mean
+from flwr_mel.report.overlay import overlay
 from flwr_mel.report.run import Run, load_run
+from flwr_mel.report.series import labels
 from flwr_mel.report.single import single
 from flwr_mel.report.style import CSS, JS
+
+#: Beyond this many learners times cycles, only means per learner are embedded: the records have the rest.
+MOST_CELLS = 20_000
+_CYCLE_FIELDS = (
+    "cycle", "cycle_time_s", "makespan_s", "total_samples", "asked_samples", "staleness", "status",
+    "mean_epochs", "objective", "value", "bound", "gap", "energy_j", "clock_s", "total_energy_j",
+    "metrics", "notes", "stopped",
+)  # fmt: skip
+_LEARNER_FIELDS = (
+    "epochs", "samples", "time_s", "receive_s", "send_s", "energy_j", "energy_limit_j", "idle_s",
+)  # fmt: skip
 
 
 def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
@@ -48,9 +64,10 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
     page = render([load_run(path) for path in runs])
     target = Path(out)
     try:
-        _replace(target, page)
+        atomically(target, lambda file: file.write(page))
     except OSError as error:
-        raise ValueError(f"{target}: the report cannot be written: {error.strerror or error}") from None
+        why = f"{error.strerror or error}."
+        raise complain("out", "a file that can be written", str(target), why) from error
     return target
 
 
@@ -94,14 +111,56 @@ def render(runs: Sequence[Run]) -> str:
     return f"<!DOCTYPE html>\n{el('html', head, body, lang='en')}\n"
 
 
-def _replace(target: Path, text: str) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
-    try:
-        with part.open("x", encoding="utf-8") as file:
-            file.write(text)
-        part.replace(target)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
+def run_data(run: Run, label: str) -> dict[str, Any]:
+    """Return a run in plain types, ready for JSON.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    label : str
+        What the page calls it.
+    """
+    who = ledger(run)
+    whole = who.epochs.size <= MOST_CELLS
+    arrays = {field: getattr(who, field) for field in _LEARNER_FIELDS}
+    cycles = [record.as_dict() for record in run.records]
+    return {
+        "run": label,
+        "ended": run.ending,
+        "config": clean(run.config),
+        "versions": clean(run.versions),
+        "notices": list(run.notices),
+        "cycles": [{field: clean(record[field]) for field in _CYCLE_FIELDS} for record in cycles],
+        "learner_values": "per cycle" if whole else "mean over the cycles with work",
+        "learners": [
+            {
+                "learner": name,
+                "class": group.name,
+                "limited_by": who.limited_by[k],
+                **{
+                    field: _listed(array[k]) if whole else clean(mean(array[k]))
+                    for field, array in arrays.items()
+                },
+            }
+            for k, (name, group) in enumerate(zip(who.learners, who.class_of, strict=True))
+        ],
+    }
+
+
+def _listed(values: FloatArray) -> list[float | int | None]:
+    whole = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2**53)
+    return [
+        None if math.isnan(v) else int(v) if w else v for v, w in zip(values.tolist(), whole, strict=True)
+    ]
+
+
+def clean(value: Any) -> Any:
+    """Return `value` with only what JSON can carry."""
+    if isinstance(value, dict):
+        return {str(key): clean(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(inner) for inner in value]
+    if isinstance(value, float):
+        return None if math.isnan(finite(value)) else value
+    return value if isinstance(value, str | int | None) else str(value)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flwr_mel._validate import complain
 from flwr_mel.records import CycleRecord, read_jsonl
 from flwr_mel.report.numerals import finite, plural
 
@@ -21,7 +24,7 @@ class Run:
     Parameters
     ----------
     path : Path
-        The run directory.
+        The run directory, or the file of its records.
     records : tuple of CycleRecord
         At least one, by cycle.
     config : mapping
@@ -46,8 +49,9 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The directory's name."""
-        return self.path.resolve().name or str(self.path)
+        """The directory's name, or that of a file with a name of its own, without its suffix."""
+        file = records_of(self.path).resolve()
+        return (file.parent.name if file.name == RECORDS else file.stem) or str(self.path)
 
     def setting(self, key: str) -> Any:
         """Return a setting by its name with hyphens, or with underscores; None if it is not known."""
@@ -72,13 +76,18 @@ class Run:
         )
 
 
+def records_of(path: Path) -> Path:
+    """Return the file of a run's records: ``records.jsonl`` in its directory, or the file that is given."""
+    return path / RECORDS if path.is_dir() else path
+
+
 def load_run(path: str | Path) -> Run:
-    """Read a run directory. Only ``records.jsonl`` is needed.
+    """Read a run: a directory, of which only ``records.jsonl`` is needed, or a file that `JsonlWriter` wrote.
 
     Parameters
     ----------
     path : str or Path
-        The directory.
+        The directory or the file.
 
     Returns
     -------
@@ -90,13 +99,17 @@ def load_run(path: str | Path) -> Run:
     ValueError
         Names the path and what is missing or broken.
     """
-    directory = Path(path)
-    records, remarks = _records(directory)
-    told, summary = _read(directory / CONFIG, remarks), _read(directory / SUMMARY, remarks)
+    given = Path(path)
+    records, remarks = _records(given)
+    beside = records_of(given)
+    # What lies beside a file of another name need not belong to it.
+    told, summary = (
+        _read(beside.with_name(name), remarks) if beside.name == RECORDS else {} for name in (CONFIG, SUMMARY)
+    )
     config = _mapping(told.get("config"))
     fleet = told.get("fleet")
     return Run(
-        path=directory,
+        path=given,
         records=records,
         config=config,
         versions=_mapping(told.get("versions")),
@@ -106,28 +119,30 @@ def load_run(path: str | Path) -> Run:
     )
 
 
-def _records(directory: Path) -> tuple[tuple[CycleRecord, ...], list[str]]:
-    file = directory / RECORDS
-    if not directory.exists():
-        raise ValueError(f"{directory}: there is no such run directory")
-    if not directory.is_dir():
-        raise ValueError(
-            f"{directory}: a run directory is needed, this is a file. Give the directory it is in."
-        )
+def _records(given: Path) -> tuple[tuple[CycleRecord, ...], list[str]]:
+    file = records_of(given)
+    if not given.exists():
+        missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(given))
+        raise complain("a run", "a directory or a file", str(given), f"{missing.strerror}.") from missing
     if not file.is_file():
-        raise ValueError(f"{directory}: not a run directory, it has no {RECORDS}")
+        others = sorted(given.glob("*.jsonl"))
+        remedy = f"Perhaps {others[0]} is meant." if others else ""
+        raise complain("a run", f"a directory with {RECORDS}", str(given), remedy)
     try:
         read = list(read_jsonl(file))
         lines = sum(1 for line in file.read_text(encoding="utf-8").split("\n") if line.strip())
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+        why = f"{error.reason} at byte {error.start}".capitalize()
+        raise complain(
+            "the text", "UTF-8", error.object[error.start :][:1], f"{why}.", where=str(file)
+        ) from None
     except OSError as error:
-        raise ValueError(f"{file}: cannot be read: {error.strerror or error}") from None
+        raise complain("a run", "readable", str(file), f"{error.strerror or error}.") from error
     if not read:
-        raise ValueError(f"{file}: no cycle was finished, so there is nothing to report")
+        raise complain("a run", "one with a finished cycle", str(file))
     remarks = []
     if lines > len(read):
-        remarks.append(f"The last line of {RECORDS} is cut off; that cycle is not shown.")
+        remarks.append(f"The last line of {file.name} is cut off; that cycle is not shown.")
     latest = {record.cycle: record for record in read}
     if len(latest) < len(read):
         remarks.append("Some cycles are on record more than once; the last record of each is shown.")

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from flwr_mel.report.axis import cycles_axis, fit
+from flwr_mel._validate import FloatArray
+from flwr_mel.allocation.objective import Objective
+from flwr_mel.report.axis import Axis, cycles_axis, fit
 from flwr_mel.report.charts import Line, Rule, chart
-from flwr_mel.report.cycles import cycle_charts
-from flwr_mel.report.headline import headline, target
+from flwr_mel.report.headline import goal_of, headline, target
 from flwr_mel.report.ledger import Ledger, column, first_reached, metric, rising
 from flwr_mel.report.ledger import ledger as sort_records
-from flwr_mel.report.limits import idle_sentence, limits_table
+from flwr_mel.report.limits import gantt, idle_sentence, limits_table
 from flwr_mel.report.markup import Html, el
-from flwr_mel.report.numerals import SECONDS, percent, plural, short, unit
+from flwr_mel.report.numerals import (
+    DASH,
+    JOULES,
+    SECONDS,
+    finite,
+    measure,
+    percent,
+    plural,
+    short,
+    span,
+    unit,
+)
 from flwr_mel.report.run import Run
 from flwr_mel.report.strips import MOST_ROWS, bands, class_key, cycles_per_cell, strips
-from flwr_mel.report.tables import absence_table, cycle_table, learner_table, settings_table
+from flwr_mel.report.tables import absence_table, cycle_table, learner_table, settings_table, table
 
-LEVELS = (0.90, 0.94, 0.95)
+#: Accuracies whose cost is told, apart from a run's own target.
+_LEVELS = (0.90, 0.94, 0.95)
+_SMALL = 150
+_MOST_METRICS = 8
 
 
 def section(title: object, *parts: object) -> Html:
@@ -45,6 +61,7 @@ def single(run: Run) -> list[Html]:
         headline(run, who),
         section("Learning", _learning(run)),
         section("Work given", _work(run, who)),
+        section("One cycle", gantt(run, who)),
         section("Limits and idle time", _limits(who)),
         section("Left out and lost", absence_table(run)),
         section("Cycle by cycle", cycle_charts(run)),
@@ -93,46 +110,58 @@ def _limits_hint(many: bool) -> Html:
     )
 
 
-def _learning(run: Run) -> Html:
+def _learning(run: Run) -> list[Html]:
     accuracy = metric(run, "accuracy")
-    cycles, clock = column(run, "cycle"), rising(run, "clock_s")
     if not np.isfinite(accuracy).any():
-        return el("p", "No accuracy is on record.", class_="lead")
+        return [el("p", "No accuracy is on record.", class_="lead")]
+    cycles = column(run, "cycle")
     wanted = target(run)
     rules = [Rule(wanted, f"target {percent(wanted, 0)}")] if not math.isnan(wanted) else []
     level = fit("accuracy", np.append(accuracy, wanted), share=True, most=1.0)
-    divisor, sign = unit(float(clock.max()), SECONDS)
-    tips = [
-        f"cycle {c:,.0f}, {short(t / divisor)} {sign}: {percent(a)}"
-        for c, t, a in zip(cycles.tolist(), clock.tolist(), accuracy.tolist(), strict=True)
-    ]
-    last = percent(accuracy[np.isfinite(accuracy)][-1], 1)
-    times = fit(f"virtual time, {sign}", np.append(clock / divisor, 0.0), tight=True)
     low, high = percent(np.nanmin(accuracy)), percent(np.nanmax(accuracy))
     what = f"{plural(len(cycles), 'cycle')}, accuracy from {low} to {high}."
-    by_cycle = Line("accuracy", cycles, accuracy, tips, end=last)
-    by_time = Line("accuracy", clock / divisor, accuracy, tips, end=last)
-    return el(
-        "div",
-        chart(
-            "Accuracy against cycles",
-            what,
-            [by_cycle],
-            cycles_axis(cycles),
-            level,
-            rules=rules,
-            note=_levels(run),
-            height=260,
-        ),
-        chart("Accuracy against virtual time", what, [by_time], times, level, rules=rules, height=260),
-        class_="grid two",
-    )
+    last = percent(accuracy[np.isfinite(accuracy)][-1], 1)
+
+    def draw(name: str, values: FloatArray, x: Axis, sign: str = "") -> Html:
+        said = [f", {short(v)} {sign}" if sign else "" for v in values.tolist()]
+        tips = [
+            f"cycle {c:,.0f}{at}: {percent(a)}"
+            for c, at, a in zip(cycles.tolist(), said, accuracy, strict=True)
+        ]
+        line = Line("accuracy", values, accuracy, tips, end=last)
+        return chart(f"Accuracy against {name}", what, [line], x, level, rules=rules, height=230)
+
+    figures = [draw("cycles", cycles, cycles_axis(cycles))]
+    spent = (("virtual time", "clock_s", SECONDS), ("energy", "total_energy_j", JOULES))
+    for name, field, units in spent:
+        values = rising(run, field)
+        divisor, sign = unit(float(values.max()), units)
+        axis = fit(f"{name}, {sign}", np.append(values / divisor, 0.0), tight=True)
+        figures.append(draw(name, values / divisor, axis, sign))
+    return [el("div", figures, class_="grid three"), *_costs(run)]
 
 
-def _levels(run: Run) -> str:
-    found = [(level, first_reached(run, level)) for level in LEVELS]
-    parts = [f"{percent(level, 0)} in cycle {run.records[n].cycle:,}" for level, n in found if n is not None]
-    return ", ".join(parts)
+def levels(runs: Sequence[Run]) -> list[float]:
+    """Return the accuracies whose cost is told: those that some run reached, and the runs' targets."""
+    wanted = {*_LEVELS, *(target(run) for run in runs)}
+    targets = {target(run) for run in runs}
+    reached = [x for x in wanted if any(first_reached(run, x) is not None for run in runs)]
+    return sorted({*reached, *(x for x in targets if not math.isnan(x))})
+
+
+def _costs(run: Run) -> list[Html]:
+    """Say after how many cycles, seconds and joules an accuracy was reached."""
+    rows: list[list[object]] = []
+    for level in levels([run]):
+        n = first_reached(run, level)
+        name = f"{percent(level, 0)}, the target" if level == target(run) else percent(level, 0)
+        costs = [DASH, DASH, DASH]
+        if n is not None:
+            clock, joules = rising(run, "clock_s")[n], rising(run, "total_energy_j")[n]
+            costs = [f"{run.records[n].cycle:,}", measure(clock, SECONDS), measure(joules, JOULES)]
+        rows.append([name, *costs])
+    heads = ("to reach", "cycles", "virtual time", "energy")
+    return [el("div", table(heads, rows), class_="costs")] if rows else []
 
 
 def _tables(run: Run, who: Ledger) -> list[Html]:
@@ -145,3 +174,54 @@ def _tables(run: Run, who: Ledger) -> list[Html]:
     ]
     missing = None if run.config else el("p", "No configuration is on record (config.json).", class_="note")
     return [part for part in (*parts, missing) if part is not None]
+
+
+def cycle_charts(run: Run) -> Html:
+    """Draw epochs, time, energy, learners and every metric but the accuracy.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    """
+    joules = column(run, "energy_j")
+    divisor, sign = unit(float(np.nanmax(joules, initial=0.0)), JOULES)
+    used = np.array(
+        [
+            float(sum(finite(row.weight) + finite(row.moved_weight) > 0 for row in r.learners))
+            for r in run.records
+        ]
+    )
+    there = np.array([float(len(r.learners)) for r in run.records])
+    goal = goal_of(run)
+    figures = [_small(run, f"{goal} and bound", {"bound": column(run, "bound"), "got": column(run, "value")})]
+    if run.records[-1].objective != Objective.EPOCHS:
+        figures.append(_small(run, "Mean epochs", {"mean": column(run, "mean_epochs")}))
+    figures += [
+        _small(run, "Last report, s", {"T": column(run, "cycle_time_s"), "last": column(run, "makespan_s")}),
+        _small(run, f"Energy of all learners, {sign}", {"energy": joules / divisor}),
+        _small(run, "Learners", {"there": there, "used": used}),
+    ]
+    keys = dict.fromkeys(str(key) for record in run.records for key in record.metrics or {})
+    for key in [k for k in keys if k != "accuracy"][:_MOST_METRICS]:
+        values = metric(run, key)
+        if np.isfinite(values).any():
+            figures.append(_small(run, key[:1].upper() + key[1:], {key: values}, zero=False))
+    return el("div", figures, class_="grid four")
+
+
+def _small(run: Run, title: str, curves: dict[str, FloatArray], *, zero: bool = True) -> Html:
+    """Draw one curve, or a reference (dashed) and a curve."""
+    cycles = column(run, "cycle")
+    lines = []
+    for i, (label, values) in enumerate(curves.items()):
+        reference = i < len(curves) - 1
+        tips = [f"cycle {c:,.0f}: {label} {short(v)}" for c, v in zip(cycles.tolist(), values, strict=True)]
+        known = values[np.isfinite(values)]
+        end = short(known[-1], 3) if len(known) else ""
+        lines.append(
+            Line(label, cycles, values, tips, 7 if reference else 0, "dash" if reference else "", end=end)
+        )
+    what = "; ".join(f"{label}: {span(values)}" for label, values in curves.items())
+    axis = fit(title, np.concatenate(list(curves.values())), zero=zero, ticks=4)
+    return chart(title, f"Per cycle. {what}.", lines, cycles_axis(cycles), axis, height=_SMALL)

@@ -10,7 +10,7 @@ import numpy as np
 
 from flwr_mel._validate import FloatArray
 from flwr_mel.report.axis import Axis, cycles_axis, fit
-from flwr_mel.report.charts import Line, chart
+from flwr_mel.report.charts import Line, chart, ranged
 from flwr_mel.report.ledger import BoolArray, Ledger
 from flwr_mel.report.markup import Html, el, plain
 from flwr_mel.report.numerals import mean, plural, ranges, short, span
@@ -156,10 +156,7 @@ def bands(title: Html, words: str, values: FloatArray, ledger: Ledger, cycles: S
 def _band(
     title: Html, words: str, values: FloatArray, name: str, colour: int, cycles: FloatArray, axis: Axis
 ) -> Html:
-    columns = [column[np.isfinite(column)] for column in values.T]
-    low, middle, high = (
-        np.array([float(f(c)) if len(c) else math.nan for c in columns]) for f in (np.min, np.mean, np.max)
-    )
+    low, middle, high = ranged(values)
     tips = [
         f"{name}, cycle {c:,.0f}: {short(a)} to {short(z)}, mean {short(m)} {words}"
         for c, a, m, z in zip(cycles.tolist(), low, middle, high, strict=True)

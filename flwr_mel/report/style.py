@@ -63,12 +63,15 @@ h2 { font-size: 17px; font-weight: 650; margin-bottom: 10px; letter-spacing: -.0
 .grid { display: grid; gap: 22px 30px; }
 .grid > * { min-width: 0; }
 .two { grid-template-columns: 1fr 1fr; }
+.three { grid-template-columns: repeat(3, 1fr); gap: 22px 18px; }
+.costs { margin-top: 18px; max-width: 560px; }
+.costs .scroll td:last-child { min-width: 0; }
 .four { grid-template-columns: repeat(4, 1fr); gap: 22px 18px; }
 .four + .four { margin-top: 22px; }
 figcaption { display: flex; justify-content: space-between; align-items: baseline; flex-wrap: wrap; gap: 0 14px; font-size: 14px; }
 figcaption b { font-weight: 600; }
 .plot { position: relative; margin: 12px 52px 24px 42px; }
-.wide .plot { margin-right: 118px; }
+.bare .plot { margin-right: 14px; } .bare .xl { margin-right: 14px; }
 .four .plot { margin: 10px 52px 22px 44px; }
 .plot svg { position: absolute; inset: 0; width: 100%; height: 100%; overflow: visible; pointer-events: none; }
 .plot path, .strip path { fill: none; vector-effect: non-scaling-stroke; }
@@ -87,16 +90,19 @@ figcaption b { font-weight: 600; }
 .end { left: 100%; margin-left: 9px; transform: translateY(-50%); color: var(--ink); font-weight: 600; max-width: 108px; overflow: hidden; text-overflow: ellipsis; }
 .four .end { font-weight: 500; max-width: 46px; margin-left: 7px; }
 .plot .end .sw { display: none; }
-.wide .end .sw { display: inline-block; }
 .xl { font-size: 12px; color: var(--soft); text-align: center; margin: -4px 52px 0 42px; }
 .four .xl { display: none; }
 .sw { display: inline-block; width: 14px; height: 0; border-top: 3px solid var(--k); margin-right: 6px; vertical-align: 3px; }
 .sw.dash, .sw.long { border-top-style: dashed; } .sw.dots { border-top-style: dotted; }
 .chip { display: inline-block; width: 9px; height: 9px; border-radius: 2px; background: var(--k); margin-right: 7px; }
-.tag { white-space: nowrap; }
-.dir { display: block; padding-left: 20px; color: var(--soft); font-size: 12px; }
+.tag b { font-weight: 600; }
+.dir { display: block; font-weight: 400; padding-left: 20px; color: var(--soft); font-size: 12px; }
 .key { display: flex; flex-wrap: wrap; gap: 2px 20px; margin-bottom: 4px; color: var(--soft); font-size: 14px; }
 .key b { color: var(--ink); font-weight: 600; }
+.key.runs { gap: 6px 26px; margin-bottom: 14px; }
+.key.runs .dir { display: inline; padding-left: 7px; }
+.phase { display: inline-block; width: 22px; height: 11px; border-radius: 2px; margin-right: 7px; vertical-align: -1px; }
+.phases { --k: var(--soft); margin-bottom: 12px; }
 
 .scale { color: var(--soft); font-size: 12px; display: flex; align-items: center; gap: 6px; }
 .ramp { width: 56px; height: 8px; border-radius: 2px; background: linear-gradient(90deg, color-mix(in srgb, var(--soft) 18%, transparent), var(--soft)); }
@@ -110,6 +116,11 @@ figcaption b { font-weight: 600; }
 .strip rect { fill: var(--k); }
 .strip .off { stroke: var(--soft); stroke-width: 1.5; }
 .strip .lost { stroke: var(--ink); stroke-width: 1.5; }
+.grow { display: grid; grid-template-columns: 132px minmax(0, 1fr) 76px; gap: 10px; align-items: center; font-size: 12px; line-height: 19px; }
+.grow .who { border-left: 3px solid var(--k); padding-left: 7px; }
+.grow .bar { height: 12px; background: var(--well); }
+.gantt .group { margin-top: 6px; }
+.gfoot { display: flex; justify-content: space-between; margin: 3px 86px 0 142px; font-size: 12px; color: var(--soft); }
 .sfoot > div { display: flex; justify-content: space-between; margin: 3px 86px 0 132px; font-size: 12px; color: var(--soft); }
 
 table { border-collapse: collapse; width: 100%; font-size: 13.5px; line-height: 1.4; }
@@ -122,6 +133,10 @@ tbody tr + tr > * { border-top: 1px solid var(--grid); }
 .scroll thead th { position: sticky; top: 0; background: var(--panel); }
 .scroll td, .scroll th { overflow-wrap: normal; }
 .scroll td:last-child { min-width: 120px; }
+.cards th, .cards td { overflow-wrap: break-word; }
+.cards thead th { white-space: normal; vertical-align: bottom; }
+.cards tbody th { min-width: 150px; }
+.cards td .dir { padding-left: 0; }
 .pairs table { width: auto; min-width: min(560px, 100%); }
 .pairs th { padding-right: 40px; }
 .pairs td { overflow-wrap: anywhere; }
@@ -139,6 +154,9 @@ tbody tr + tr > * { border-top: 1px solid var(--grid); }
 .bar i { position: absolute; top: 0; bottom: 0; }
 .bar .fill { background: var(--k); border-radius: 2px 0 0 2px; opacity: .85; }
 .bar .rest { background: repeating-linear-gradient(135deg, var(--edge) 0 1.5px, transparent 1.5px 6px); }
+.phase.recv, .bar .recv { background: color-mix(in srgb, var(--k) 45%, var(--panel)); }
+.phase.send, .bar .send { background: color-mix(in srgb, var(--k) 60%, var(--ink)); }
+.phase.fill { background: var(--k); } .phase.rest { background: repeating-linear-gradient(135deg, var(--edge) 0 1.5px, transparent 1.5px 6px); border: 1px solid var(--edge); }
 .bar .range { top: 5.5px; bottom: auto; height: 2px; background: var(--ink); }
 .bar .stop { top: -3px; bottom: -3px; border-left: 2px solid var(--ink); }
 .amount { white-space: nowrap; color: var(--soft); font-size: 13px; }
@@ -160,13 +178,27 @@ code { font: 12.5px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
   main { padding: 10px 10px 30px; }
   header, section { padding: 16px 14px; border-radius: 8px; }
   h1 { font-size: 25px; }
-  .two { grid-template-columns: minmax(0, 1fr); }
+  .two, .three { grid-template-columns: minmax(0, 1fr); }
   .tiles { grid-template-columns: 1fr 1fr; }
   .tile { padding: 10px 8px 0 0; border-left: 0; }
   .tile.main { grid-column: 1 / -1; }
-  .wide .plot { margin-right: 108px; } .wide .end { max-width: 104px; font-size: 11px; margin-left: 7px; } .wide .end .sw { width: 9px; margin-right: 4px; }
   .srow { grid-template-columns: 118px minmax(0, 1fr) 70px; gap: 6px; font-size: 11px; }
-  .sfoot > div { margin: 3px 76px 0 124px; }
+  .grow { display: grid; grid-template-columns: 132px minmax(0, 1fr) 76px; gap: 10px; align-items: center; font-size: 12px; line-height: 19px; }
+.grow .who { border-left: 3px solid var(--k); padding-left: 7px; }
+.grow .bar { height: 12px; background: var(--well); }
+.gantt .group { margin-top: 6px; }
+.gfoot { display: flex; justify-content: space-between; margin: 3px 86px 0 142px; font-size: 12px; color: var(--soft); }
+.sfoot > div { margin: 3px 76px 0 124px; }
+  .cards table, .cards tbody { display: block; }
+  .cards thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .cards tr { display: grid; grid-template-columns: 1fr 1fr; gap: 0 18px; padding: 9px 0; }
+  .cards tbody tr + tr { border-top: 1px solid var(--edge); }
+  .cards tbody tr + tr > * { border-top: 0; }
+  .cards tbody th { grid-column: 1 / -1; padding-bottom: 4px; }
+  .cards td, .cards td.n { display: flex; justify-content: space-between; gap: 10px; padding: 2px 0; text-align: right; white-space: normal; }
+  .cards td::before { content: attr(data-label); color: var(--soft); font-size: 12.5px; text-align: left; }
+  .grow { grid-template-columns: 122px minmax(0, 1fr) 54px; gap: 6px; font-size: 11px; }
+  .gfoot { margin: 3px 60px 0 128px; }
   .limits, .limits tbody { display: block; }
   .limits thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
   .limits tr { display: grid; grid-template-columns: minmax(0, 1fr) auto; padding: 7px 0; }
@@ -179,7 +211,7 @@ code { font: 12.5px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
   .limits .by { order: 3; display: none; }
   .pair { grid-template-columns: minmax(0, 1fr) 104px; }
 }
-@media screen and (max-width: 560px) { .four { grid-template-columns: minmax(0, 1fr); } }
+@media screen and (max-width: 560px) { .cards tr { grid-template-columns: 1fr; } .four { grid-template-columns: minmax(0, 1fr); } }
 @media print {
   :root {
     --bg: #fff; --panel: #fff; --ink: #000; --soft: #444; --edge: #bbb; --grid: #e4e4e4; --well: #f3f3f3; --warn: #fff;
@@ -197,8 +229,12 @@ code { font: 12.5px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
   .tile dt, .tile dd, .note, .lead { font-size: 11px; }
   .pair { grid-template-columns: minmax(0, 1fr) 96px; }
   .srow { grid-template-columns: 112px minmax(0, 1fr) 70px; font-size: 10.5px; line-height: 15px; gap: 6px; }
-  .sfoot > div { margin: 3px 76px 0 118px; }
-  .wide .plot { margin-right: 104px; }
+  .grow { display: grid; grid-template-columns: 132px minmax(0, 1fr) 76px; gap: 10px; align-items: center; font-size: 12px; line-height: 19px; }
+.grow .who { border-left: 3px solid var(--k); padding-left: 7px; }
+.grow .bar { height: 12px; background: var(--well); }
+.gantt .group { margin-top: 6px; }
+.gfoot { display: flex; justify-content: space-between; margin: 3px 86px 0 142px; font-size: 12px; color: var(--soft); }
+.sfoot > div { margin: 3px 76px 0 118px; }
   .four { grid-template-columns: repeat(3, 1fr); }
   #tip, .hair { display: none; }
 }

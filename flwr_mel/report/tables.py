@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flwr_mel.allocation.objective import Objective, in_words
 from flwr_mel.records import Outcome
 from flwr_mel.report.ledger import Ledger, metric, named, rising
 from flwr_mel.report.markup import Html, el
@@ -33,7 +34,13 @@ _MOST_REASONS = 15
 _MOST_NAMES = 6
 
 
-def table(heads: Sequence[object], rows: Sequence[Sequence[object]], *, words: Sequence[int] = (0,)) -> Html:
+def table(
+    heads: Sequence[object],
+    rows: Sequence[Sequence[object]],
+    *,
+    words: Sequence[int] = (0,),
+    cards: bool = False,
+) -> Html:
     """Make a table in a box of its own that scrolls.
 
     Parameters
@@ -44,15 +51,21 @@ def table(heads: Sequence[object], rows: Sequence[Sequence[object]], *, words: S
         Cells; the first of each row is its head.
     words : sequence of int
         Columns that hold words; the others hold numbers and are set to the right.
+    cards : bool
+        On a phone make a card of each row, so that nothing is out of sight.
     """
 
     def cell(i: int, content: object) -> Html:
-        kind = None if i in words else "n"
-        return el("td", content, class_=kind) if i else el("th", content, scope="row", class_=kind)
+        kind, label = (None if i in words else "n"), (str(heads[i]) if cards else None)
+        if not i:
+            return el("th", content, scope="row", class_=kind)
+        return el("td", content, class_=kind, data_label=label)
 
     head = [el("th", h, scope="col", class_=None if i in words else "n") for i, h in enumerate(heads)]
     body = [el("tr", [cell(i, c) for i, c in enumerate(row)]) for row in rows]
     inner = el("table", el("thead", el("tr", head)), el("tbody", body))
+    if cards:
+        return el("div", inner, class_="cards")
     return el("div", inner, class_="scroll", tabindex="0", role="region", aria_label="table")
 
 
@@ -62,9 +75,10 @@ def learner_table(run: Run, ledger: Ledger) -> Html:
     heads = [
         "learner", "class", "clock", "link", "worked", Html("&tau;<sub>k</sub>"),
         Html("mean &tau;<sub>k</sub>"),
-        Html("d<sub>k</sub>"), Html("mean d<sub>k</sub>"), "busy", "idle", "energy",
+        Html("d<sub>k</sub>"), Html("mean d<sub>k</sub>"), "of the model", "busy", "idle", "energy",
         Html("E<sub>k</sub>"), "limit",
     ]  # fmt: skip
+    counted = bool(np.nansum(ledger.share) > 0)  # older records do not say
     rows = []
     for k, (name, group) in enumerate(zip(ledger.learners, ledger.class_of, strict=True)):
         sheet = sheets.get(name, {})
@@ -80,20 +94,24 @@ def learner_table(run: Run, ledger: Ledger) -> Html:
             fixed(mean(ledger.epochs[k]), 2),
             span(ledger.samples[k], 6),
             fixed(mean(ledger.samples[k]), 0),
+            f"{100 * mean(ledger.share[k]):.3g} %" if counted else DASH,
             reading(mean(ledger.time_s[k]), SECONDS),
             reading(mean(ledger.idle_s[k]), SECONDS),
             reading(mean(ledger.energy_j[k]), JOULES),
             reading(mean(ledger.energy_limit_j[k]), JOULES),
             ledger.limited_by[k] or DASH,
         ])  # fmt: skip
-    return table(heads, rows, words=(0, 1, 13))
+    return table(heads, rows, words=(0, 1, 14))
 
 
 def cycle_table(run: Run) -> Html:
     """Make one row per cycle."""
+    goal = in_words(run.records[-1].objective)
+    other = run.records[-1].objective != Objective.EPOCHS
     heads = [
-        "cycle", "accuracy", "loss", "mean epochs", "bound", "samples", "last report", "virtual time",
-        "energy", "energy so far", "used", "left out", "lost", "status",
+        "cycle", "accuracy", "loss", goal, "bound", "gap", *(["mean epochs"] if other else []), "samples",
+        "last report", "virtual time", "energy", "energy so far", "used", "left out", "busy", "lost",
+        "status",
     ]  # fmt: skip
     accuracy, loss = metric(run, "accuracy"), metric(run, "loss")
     clock, joules = rising(run, "clock_s"), rising(run, "total_energy_j")
@@ -101,13 +119,16 @@ def cycle_table(run: Run) -> Html:
     for n, record in enumerate(run.records):
         outcomes = [row.outcome for row in record.learners]
         out = outcomes.count(Outcome.LEFT_OUT)
+        busy = outcomes.count(Outcome.BUSY)
         used = outcomes.count(Outcome.USED)
         rows.append([
             f"{record.cycle:,}",
             percent(accuracy[n]),
             fixed(loss[n], 4),
-            fixed(record.mean_epochs, 2),
+            fixed(record.value, 2),
             fixed(record.bound, 2),
+            percent(record.gap),
+            *([fixed(record.mean_epochs, 2)] if other else []),
             fixed(record.total_samples, 0),
             reading(record.makespan_s, SECONDS),
             reading(clock[n], SECONDS),
@@ -115,10 +136,11 @@ def cycle_table(run: Run) -> Html:
             reading(joules[n], JOULES),
             f"{used:,}",
             f"{out:,}",
-            f"{len(outcomes) - used - out:,}",
+            f"{busy:,}",
+            f"{len(outcomes) - used - out - busy:,}",
             record.status,
         ])  # fmt: skip
-    return table(heads, rows, words=(0, 13))
+    return table(heads, rows, words=(0, len(heads) - 1))
 
 
 def absence_table(run: Run) -> Html:
@@ -126,7 +148,7 @@ def absence_table(run: Run) -> Html:
     found: dict[tuple[str, str], dict[str, list[int]]] = {}
     for record in run.records:
         for name, row in named(record):
-            if row.outcome is not Outcome.USED:
+            if row.outcome not in (Outcome.USED, Outcome.BUSY):
                 key = (str(row.outcome), str(row.reason or "no reason on record"))
                 found.setdefault(key, {}).setdefault(name, []).append(record.cycle)
     if not found:
@@ -167,15 +189,3 @@ def written(value: object) -> str:
     if isinstance(value, float):
         return f"{finite(value):g}"
     return json.dumps(value)
-
-
-def difference_table(labels: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> Html | None:
-    """Show the settings in which runs differ; None if they do not."""
-    keys = dict.fromkeys(key for config in configs for key in config)
-    rows = []
-    for key in keys:
-        values = [written(config[key]) if key in config else DASH for config in configs]
-        if len(set(values)) > 1:
-            rows.append([key, *values])
-    everything = tuple(range(len(labels) + 1))
-    return table(["setting", *labels], rows, words=everything) if rows else None

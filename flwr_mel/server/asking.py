@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -11,6 +11,8 @@ from flwr.common import Code, GetPropertiesIns, Scalar
 from flwr.server.client_proxy import ClientProxy
 
 from flwr_mel import wire
+from flwr_mel.flower.patience import Patience
+from flwr_mel.flower.reasons import brief
 
 Answer = dict[str, Scalar] | None
 _AT_ONCE = 64
@@ -21,19 +23,21 @@ class Questions:
 
     Parameters
     ----------
-    timeout_s : float
-        How long a client may take to answer. It is waited for once: a client that did not answer is asked
-        again, but not waited for.
+    patience : Patience
+        How long to wait for answers.
     """
 
-    def __init__(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
         self._open: set[str] = set()
-        self._mute: set[str] = set()
         self._answers: SimpleQueue[tuple[str, Answer]] = SimpleQueue()
 
+    def forget(self, connected: Collection[str]) -> None:
+        """Expect nothing any more of clients that are not there."""
+        self._open.intersection_update(connected)
+
     def ask(self, clients: Sequence[ClientProxy], cycle: int) -> None:
-        """Send the question; returns at once.
+        """Send the question; returns at once. Whoever has not answered the last one is not asked again.
 
         Parameters
         ----------
@@ -43,10 +47,10 @@ class Questions:
             Which cycle it is about.
         """
         waiting: SimpleQueue[ClientProxy] = SimpleQueue()
-        for client in clients:
-            if client.cid not in self._open:
-                waiting.put(client)
-        self._open |= {client.cid for client in clients}
+        asked = [client for client in clients if client.cid not in self._open]
+        for client in asked:
+            waiting.put(client)
+        self._open |= {client.cid for client in asked}
 
         def work() -> None:
             while True:
@@ -57,30 +61,35 @@ class Questions:
                 self._answers.put((client.cid, self._answer(client, cycle)))
 
         # Daemons: a client that never answers must not keep the finished program alive.
-        for _ in range(min(len(clients), _AT_ONCE)):
+        for _ in range(min(len(asked), _AT_ONCE)):
             Thread(target=work, daemon=True).start()
 
     def _answer(self, client: ClientProxy, cycle: int) -> Answer:
         try:
             ins = GetPropertiesIns({wire.PROBE: cycle})
-            result = client.get_properties(ins, timeout=None, group_id=cycle)
-        except Exception:
-            return None  # it has no mod, or it is not there
+            # With a time limit, or clients that never answer would hold all threads for ever.
+            result = client.get_properties(ins, timeout=self._patience.timeout_s, group_id=cycle)
+        except Exception as error:  # it has no mod, or it is not there
+            return {wire.PROBLEM: brief(str(error))}
         return result.properties if result.status.code is Code.OK else None
 
-    def answers(self) -> dict[str, Answer]:
-        """Wait for what is still open; None for clients that did not answer."""
+    def answers(self, awaited: Collection[str] = ()) -> dict[str, Answer]:
+        """Return the answers that are there; None for clients that have none.
+
+        Parameters
+        ----------
+        awaited : collection of str
+            Clients to wait for.
+        """
         heard: dict[str, Answer] = {}
-        end = monotonic() + self.timeout_s
-        while self._open:
-            waited_for = self._open - self._mute
+        start, missing = monotonic(), self._open.intersection(awaited)
+        while True:
+            patience = self._patience.seconds(needed=bool(missing), others=bool(self._open))
             try:
-                cid, answer = self._answers.get(timeout=max(end - monotonic(), 0) if waited_for else 0)
+                cid, answer = self._answers.get(timeout=max(start + patience - monotonic(), 0.0))
             except Empty:
-                self._mute |= waited_for
-                heard |= dict.fromkeys(waited_for)
-                break
-            heard[cid] = answer
-            self._open.discard(cid)
-            self._mute.discard(cid)
-        return heard
+                return heard | dict.fromkeys(missing)
+            if cid in self._open:  # or else it is not there any more
+                heard[cid] = answer
+                self._open.remove(cid)
+                missing.discard(cid)

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from flwr.common import EvaluateRes
 from flwr.server.client_proxy import ClientProxy
 
-from flwr_mel._validate import MAX_COUNT, complain, number
-from flwr_mel.orchestrator import check_weight, odd_metrics
-from flwr_mel.orchestrator.updates import check_metrics
+from flwr_mel._validate import complain, number
+from flwr_mel.flower.metrics import check_metrics, fill_in, odd_metrics, positive
 
 log = logging.getLogger("flwr.mel")
 
@@ -33,7 +32,7 @@ def check_evaluations(results: Evaluations) -> Evaluations:
     for client, result in results:
         try:
             check_metrics(result.metrics)
-            weight = check_weight(result.num_examples, MAX_COUNT)
+            weight = max(int(positive(result.num_examples)), 1)
             if abs(number("loss", result.loss)) > _LARGEST_LOSS:
                 raise complain("loss", f"at most {_LARGEST_LOSS:g}", result.loss)
         except ValueError as refused:
@@ -45,6 +44,7 @@ def check_evaluations(results: Evaluations) -> Evaluations:
     for cid, reason in {**reasons, **odd}.items():
         log.warning("evaluation of client %s is left out: %s", cid, reason)
         good.pop(cid, None)
-    for _, result in good.values():
-        result.metrics = {key: value for key, value in result.metrics.items() if key in keys}
+    common = {cid: {key: x for key, x in said[cid].items() if key in keys} for cid in good}
+    for cid, metrics in fill_in(common, {cid: r.num_examples for cid, (_, r) in good.items()}).items():
+        good[cid][1].metrics = metrics
     return list(good.values())

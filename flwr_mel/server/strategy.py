@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from flwr.common import (
     EvaluateIns,
@@ -20,24 +18,19 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from flwr_mel.checkpoint import Checkpoints
-from flwr_mel.checkpoint.keeper import Keeper, Model
-from flwr_mel.orchestrator import (
-    Orchestrator,
-    RefusedUpdate,
-    Settings,
-    Stopped,
-    Task,
-    brief,
-    check_update,
-    check_weight,
-    odd_metrics,
-)
-from flwr_mel.orchestrator.inner import check_inner
-from flwr_mel.orchestrator.messages import task_words
-from flwr_mel.orchestrator.transport import check_transport
-from flwr_mel.orchestrator.updates import Arrays, check_metrics, decode
-from flwr_mel.records import Callback, CycleRecord, Outcome
+from flwr_mel._validate import complain
+from flwr_mel.checkpoint.keeper import Model
+from flwr_mel.flower.arrays import Array, Key, decode
+from flwr_mel.flower.metrics import check_metrics
+from flwr_mel.flower.patience import Patience
+from flwr_mel.flower.reasons import RefusedUpdate, brief
+from flwr_mel.flower.replies import Reply
+from flwr_mel.flower.strategy import MelStrategy as Common
+from flwr_mel.flower.tasks import task_words, weight_of
+from flwr_mel.flower.transport import check_transport
+from flwr_mel.orchestrator import Stragglers, Task
+from flwr_mel.orchestrator.own_work import measurement
+from flwr_mel.records import Outcome
 from flwr_mel.server.asking import Questions
 from flwr_mel.server.evaluations import check_evaluations
 from flwr_mel.server.proxy import TaskProxy
@@ -47,61 +40,53 @@ Failures = list[tuple[ClientProxy, FitRes] | BaseException]
 Failed = dict[str, tuple[Outcome, str]]
 #: How Flower names numpy's format.
 _NUMPY = "numpy.ndarray"
+_MOST_ARRAYS = 100_000
 
 
-class MelStrategy(Strategy):
+class MelStrategy(Common, Strategy):
     """Make any classic strategy heterogeneity-aware.
 
-    Wraps a Flower strategy. Each cycle every learner gets its own number of epochs and samples, so that all
-    report within the cycle time and nobody exceeds its energy limit.
-
-    Parameters
-    ----------
-    inner_strategy : flwr.server.strategy.Strategy
-        Samples clients and aggregates; gets clean results, weighted by allocated samples.
-    callbacks : iterable of callables
-        Each takes every finished `CycleRecord`, e.g. `flwr_mel.records.JsonlWriter`.
-    probe_timeout_s : float
-        How long new learners may take to say what they can do. A simulation's engine starts in this time.
-    checkpoints : flwr_mel.checkpoint.Checkpoints or path, optional
-        Where to keep a checkpoint of every cycle; see docs/CHECKPOINTS.md. When there are some already,
-        training goes on after the last one; ask `rounds_left` for the number of rounds then.
-    resume : bool
-        False: there must not be any yet.
-    **settings
-        Keyword arguments of `flwr_mel.orchestrator.Settings`: cycle_time_s (required), total_samples,
-        staleness, min_samples, max_samples, max_epochs, solver, workload, mode, dataset, default_profile,
-        on_infeasible, enforce_deadline, deadline_slack, stopping, seed, learning, epochs_key,
-        samples_key.
+    Takes the arguments of `flwr_mel.flower.strategy.MelStrategy`. When there are checkpoints to go on from,
+    ask `rounds_left` for the number of rounds.
     """
 
-    def __init__(
-        self,
-        inner_strategy: Strategy,
-        *,
-        callbacks: Iterable[Callback] = (),
-        probe_timeout_s: float = 120.0,
-        checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
-        resume: bool = True,
-        **settings: Any,
-    ) -> None:
-        super().__init__()
-        check_inner(inner_strategy, Strategy, "flwr_mel.serverapp.MelStrategy")
-        self.strategy = inner_strategy
-        self.records: list[CycleRecord] = []
-        self.orchestrator = Orchestrator(Settings(**settings), [self.records.append, *callbacks])
-        self._keeper = Keeper(checkpoints, resume, inner_strategy, self.orchestrator, self.records, _numbered)
-        self._questions = Questions(probe_timeout_s)
-        self._sent: dict[str, tuple[TaskProxy, Task]] = {}
-        self._model: Arrays = []
+    strategy: Strategy
 
-    @property
-    def stopped(self) -> Stopped | None:
-        """Cycle and reason, once a stopping criterion is met."""
-        return self.orchestrator.state.stopped
+    _kind, _other = Strategy, "flwr_mel.serverapp.MelStrategy"
+
+    def _set_up(self, patience: Patience) -> None:
+        self._questions = Questions(patience)
+        self._sent: dict[str, tuple[TaskProxy, Task]] = {}
+
+    @staticmethod
+    def _views(model: Parameters) -> dict[Key, Array]:
+        if len(model.tensors) > _MOST_ARRAYS:
+            raise RefusedUpdate(f"has more than {_MOST_ARRAYS:,} arrays")
+        return {(str(i),): decode(f"array {i}", data) for i, data in enumerate(model.tensors)}
+
+    @staticmethod
+    def _named(model: Parameters) -> Model:
+        return {str(i): array for i, array in enumerate(parameters_to_ndarrays(model))}
+
+    @staticmethod
+    def _encoded(model: Model) -> Parameters:
+        return ndarrays_to_parameters(list(model.values()))
+
+    @staticmethod
+    def _policy(asked: Stragglers | str | None) -> Stragglers | str:
+        if asked == Stragglers.SPAN:
+            raise complain(
+                "stragglers",
+                "'exclude' or 'keep' in the classic API, whose rounds wait for every reply: no task can take "
+                "several of them, and late replies are lost",
+                str(asked),
+                "Use flwr_mel.serverapp.MelStrategy for 'span'.",
+            )
+        return Stragglers.KEEP if asked is None else asked
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
         """Leave it to the inner strategy, unless there is a checkpoint to go on from."""
+        self.summary()
         given = self.strategy.initialize_parameters(client_manager)
         model = self._keeper.resume(given)
         return given if model is None else ndarrays_to_parameters(list(model.values()))
@@ -128,18 +113,22 @@ class MelStrategy(Strategy):
         if self.stopped is not None:
             return []
         self._keeper.begin(parameters)
-        self._model = parameters_to_ndarrays(parameters)
+        self._expect(parameters)
         proposed = self.strategy.configure_fit(cycle, parameters, client_manager)
         clients = {client.cid: (client, ins) for client, ins in proposed}
         for client, _ in clients.values():
             check_transport(client, self.orchestrator.settings)
-        strangers = self.orchestrator.strangers(clients)
+        connected = {*client_manager.all(), *clients}
+        self._questions.forget(connected)
+        strangers = self.orchestrator.strangers(clients, connected)
         self._questions.ask([clients[cid][0] for cid in strangers], cycle)
-        for cid, said in self._questions.answers().items():
-            self.orchestrator.hear(cid, said)
+        awaited = self.orchestrator.awaited(clients)
+        self.orchestrator.hear_all(self._questions.answers(awaited))
         plan = self.orchestrator.plan(cycle, list(clients))
         # Those without a task are asked while the others train: their limits may have changed.
-        self._questions.ask([clients[cid][0] for cid in plan.ask_again], cycle + 1)
+        others = client_manager.all()
+        unheard = [others[cid] for cid in self.orchestrator.unheard() if cid in others]
+        self._questions.ask([*(clients[cid][0] for cid in plan.ask_again), *unheard], cycle + 1)
         instructions: list[tuple[ClientProxy, FitIns]] = []
         for task in plan.tasks:
             client, ins = clients[task.node]
@@ -160,7 +149,9 @@ class MelStrategy(Strategy):
             for client, result in results
             if client.cid in self._sent
         }
-        clean, failed = self._check(results)
+        said = {client.cid: measurement(result.num_examples) for client, result in results}
+        claims = {cid: claim for cid, claim in said.items() if claim is not None}
+        clean, failed = self._sift(results, reports)
         for cid, (proxy, _) in self._sent.items():
             if cid not in clean and cid not in failed:
                 outcome = Outcome.LATE if proxy.late else Outcome.FAILED
@@ -168,49 +159,54 @@ class MelStrategy(Strategy):
         weights = {cid: r.num_examples for cid, r in clean.items()}
         took = {cid: proxy.round_trip_s for cid, (proxy, _) in self._sent.items()}
         round_trips = {cid: seconds for cid, seconds in took.items() if seconds is not None}
-        self.orchestrator.settle(weights, failed, reports, round_trips)
-        # In the order of the tasks, so that sums have the same bits whoever answers first.
-        ordered = [(self._sent[cid][0].client, clean[cid]) for cid in self._sent if cid in clean]
-        if not ordered:
+        self.orchestrator.settle(weights, failed, reports, round_trips, claims=claims)
+        if not clean:
             return None, {}
         cycle = self.orchestrator.cycle_of(server_round)
-        parameters, metrics = self.strategy.aggregate_fit(cycle, ordered, failures)
-        self.orchestrator.observe({f"train-{key}": value for key, value in metrics.items()})
-        return parameters, metrics
+        ordered = [(self._sent[cid][0].client, result) for cid, result in self._blended(clean).items()]
+        return self._aggregated(lambda: self.strategy.aggregate_fit(cycle, ordered, failures))
 
-    def _check(self, results: Results) -> tuple[dict[str, FitRes], Failed]:
-        """Sort the results into clean and refused ones."""
-        clean: dict[str, FitRes] = {}
-        failed: Failed = {}
+    def _blended(self, results: dict[str, FitRes]) -> dict[str, FitRes]:
+        """Return the results so that their weighted average is the one that was asked for."""
+        blend = self.orchestrator.blend(list(results))
+        if blend is None:
+            return results
+        new = {}
+        for (cid, old), weight, factor in zip(results.items(), blend.weights, blend.factors, strict=True):
+            arrays = self._sieve.scaled(self._views(old.parameters), factor)
+            new[cid] = FitRes(old.status, ndarrays_to_parameters(arrays), weight, old.metrics)
+        return new
+
+    def _sift(
+        self, results: Results, reports: Mapping[str, Mapping[str, object]]
+    ) -> tuple[dict[str, FitRes], Failed]:
+        """Sort the results into those to hand on, in order, and refused ones."""
+        came: dict[str, FitRes] = {}
         for client, result in results:
-            if client.cid not in self._sent:
-                continue
+            came.setdefault(client.cid, result)
+        read: dict[str, Reply] = {}
+        failed: Failed = {}
+        # In the order of the tasks, so that sums have the same bits whoever answers first.
+        for cid, (_, task) in self._sent.items():
             try:
-                clean[client.cid] = self._clean(result, self._sent[client.cid][1])
+                if cid in came:
+                    read[cid] = self._read(came[cid], task, reports[cid])
             except RefusedUpdate as refused:
-                failed[client.cid] = (Outcome.REFUSED, str(refused))
-        keys, odd = odd_metrics({cid: result.metrics for cid, result in clean.items()})
-        for cid, reason in odd.items():
-            del clean[cid]
-            failed[cid] = (Outcome.REFUSED, reason)
-        for result in clean.values():
-            result.metrics = {k: v for k, v in result.metrics.items() if k in keys}
+                failed[cid] = (Outcome.REFUSED, str(refused))
+        sifted = self._sieve.sift(read, len(self._sent))
+        failed |= {cid: (Outcome.REFUSED, reason) for cid, reason in sifted.refused.items()}
+        clean = {}
+        for cid, metrics in sifted.metrics.items():
+            parameters = Parameters(came[cid].parameters.tensors, _NUMPY)
+            clean[cid] = FitRes(came[cid].status, parameters, read[cid].weight, metrics)
         return clean, failed
 
-    def _clean(self, result: FitRes, task: Task) -> FitRes:
-        """Return the result with checked arrays and the server's own weight, or refuse it."""
-        weight = check_weight(result.num_examples, task.samples)
+    def _read(self, result: FitRes, task: Task, report: Mapping[str, object]) -> Reply:
+        """Read a result, or refuse it."""
+        weight = weight_of(task, self.orchestrator.settings, result.num_examples, report)
         check_metrics(result.metrics)
-        tensors = result.parameters.tensors
-        if len(tensors) != len(self._model):
-            raise RefusedUpdate(f"{len(tensors)} arrays instead of {len(self._model)}")
-        named = zip(tensors, self._model, strict=True)
-        update = [decode(f"array {i}", data, mine) for i, (data, mine) in enumerate(named)]
-        checked = check_update(update, self._model)
-        same = all(new is old for new, old in zip(checked, update, strict=True))
-        parameters = Parameters(tensors, _NUMPY) if same else ndarrays_to_parameters(checked)
-        metrics = {k: v for k, v in result.metrics.items() if not k.startswith("mel-")}
-        return FitRes(result.status, parameters, weight, metrics)
+        metrics = {key: value for key, value in result.metrics.items() if not key.startswith("mel-")}
+        return Reply(self._views(result.parameters), metrics, weight)
 
     # --- evaluation and the end of a cycle -------------------------------------------------------------
 
@@ -251,10 +247,6 @@ class MelStrategy(Strategy):
         self.orchestrator.observe({**({} if loss is None else {"loss": loss}), **metrics})
         self.orchestrator.close()
         return loss, metrics
-
-
-def _numbered(parameters: Parameters) -> Model:
-    return {str(i): array for i, array in enumerate(parameters_to_ndarrays(parameters))}
 
 
 def _refuse_masked(results: Results) -> None:

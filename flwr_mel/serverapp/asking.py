@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from time import monotonic, sleep
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from flwr_mel import wire
+from flwr_mel.flower.patience import Patience
+from flwr_mel.flower.reasons import brief
 from flwr_mel.serverapp.replies import is_from, report_of
 
 Answer = dict[str, object] | None
@@ -23,18 +25,20 @@ class Questions:
 
     Parameters
     ----------
-    timeout_s : float
-        How long a node may take to answer. It is waited for once: a node that did not answer is asked
-        again, but not waited for.
+    patience : Patience
+        How long to wait for answers.
     """
 
-    def __init__(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
         self._open: dict[str, str] = {}
-        self._mute: set[str] = set()
+
+    def forget(self, connected: Collection[str]) -> None:
+        """Expect nothing any more of nodes that are not there."""
+        self._open = {question: node for question, node in self._open.items() if node in connected}
 
     def ask(self, nodes: Iterable[str], cycle: int, grid: Grid) -> None:
-        """Send the question; returns at once.
+        """Send the question; returns at once. Whoever has not answered the last one is not asked again.
 
         Parameters
         ----------
@@ -53,31 +57,33 @@ class Questions:
 
     def _probe(self, node: int, cycle: int) -> Message:
         content = RecordDict({wire.RECORD: ConfigRecord({wire.PROBE: cycle})})
-        return Message(content, dst_node_id=node, message_type=MessageType.TRAIN)
+        # With a time limit: a node that lost the question, as by a restart, is to be asked again.
+        ttl = self._patience.timeout_s
+        return Message(content, dst_node_id=node, message_type=MessageType.TRAIN, ttl=ttl)
 
-    def answers(self, grid: Grid) -> dict[str, Answer]:
-        """Wait for what is still open; None for nodes that did not answer.
+    def answers(self, grid: Grid, awaited: Collection[str] = ()) -> dict[str, Answer]:
+        """Return the answers that are there; None for nodes that have none.
 
         Parameters
         ----------
         grid : Grid
             The way to the nodes.
+        awaited : collection of str
+            Nodes to wait for.
         """
         heard: dict[str, Answer] = {}
-        end = monotonic() + self.timeout_s
+        start, needed = monotonic(), set(awaited)
         while self._open:
             for reply in grid.pull_messages(list(self._open)):
                 node = self._open.get(reply.metadata.reply_to_message_id)
                 if node is not None and is_from(reply, node):
                     del self._open[reply.metadata.reply_to_message_id]
-                    heard[node] = None if reply.has_error() else report_of(reply)
-                    self._mute.discard(node)
-            waited_for = set(self._open.values()) - self._mute
-            if not waited_for:
-                break
-            if monotonic() > end:
-                self._mute |= waited_for
-                heard |= dict.fromkeys(waited_for)
-                break
+                    heard[node] = report_of(reply)
+                    if reply.has_error():  # it has no mod, or it is not there
+                        heard[node] = {wire.PROBLEM: brief(reply.error.reason or "")}
+            missing = needed.intersection(self._open.values())
+            patience = self._patience.seconds(needed=bool(missing), others=bool(self._open))
+            if monotonic() - start >= patience:
+                return heard | dict.fromkeys(missing)
             sleep(_PAUSE_S)
         return heard

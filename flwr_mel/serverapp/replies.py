@@ -1,27 +1,29 @@
-"""Checks of the replies of the Message API."""
+"""Reading the replies of the Message API."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from flwr_mel import wire
-from flwr_mel._validate import MAX_COUNT
-from flwr_mel.orchestrator import RefusedUpdate, Task, check_update, check_weight, odd_metrics
-from flwr_mel.orchestrator.updates import check_metrics, decode
+from flwr_mel.flower import arrays as checks
+from flwr_mel.flower.arrays import Key
+from flwr_mel.flower.metrics import check_metrics, fill_in, odd_metrics, positive
+from flwr_mel.flower.reasons import RefusedUpdate
+from flwr_mel.flower.replies import Reply
 
 log = logging.getLogger("flwr.mel")
 
-Model = Mapping[str, npt.NDArray[Any]]
 #: How Flower names numpy's format.
 _NUMPY = "numpy.ndarray"
-_MOST_RECORDS = 100
+_MOST_RECORDS, _MOST_ARRAYS = 100, 100_000
+_TYPE_NAME = re.compile(r"[a-z0-9_]{1,32}")
 
 
 def report_of(reply: Message) -> dict[str, object]:
@@ -36,100 +38,158 @@ def is_from(reply: Message, node: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanReply:
-    """A reply's content, checked; the weight is the server's own."""
+class Read:
+    """A reply's content, read.
 
-    arrays_name: str
-    arrays: dict[str, Array]
+    Parameters
+    ----------
+    reply : Reply
+        What is checked.
+    arrays : mapping of name to mapping of name to Array
+        What is handed on.
+    metrics_name : str
+        What its metrics are called.
+    others : mapping of name to ConfigRecord
+        What is handed on besides.
+    """
+
+    reply: Reply
+    arrays: Mapping[str, Mapping[str, Array]]
     metrics_name: str
-    metrics: dict[str, Any]
-    others: dict[str, ConfigRecord]
-    weight: int
+    others: Mapping[str, ConfigRecord]
 
-    def content(self, keys: set[str], names: tuple[str, str]) -> RecordDict:
+    def content(self, metrics: Mapping[str, Any], keys: Iterable[Key], names: tuple[str, str]) -> RecordDict:
         """Put it together again for the inner strategy.
 
         Parameters
         ----------
-        keys : set of str
-            The metrics that everybody reports; others are dropped.
+        metrics : mapping
+            Those that count, the server's own weight among them.
+        keys : iterable of keys
+            The order of the arrays.
         names : tuple of two str
-            What to call the arrays and the metrics: Flower's strategies want the same names from everybody.
+            What to call a single ArrayRecord and the metrics: Flower's strategies want the same names from
+            everybody.
         """
-        metrics = {key: value for key, value in self.metrics.items() if key in keys}
+        arrays: dict[str, dict[str, Array]] = {}
+        for key in keys:
+            theirs, ours = (key[0], key[0]) if len(key) > 1 else (next(iter(self.arrays)), names[0])
+            arrays.setdefault(ours, {})[key[-1]] = self.arrays[theirs][key[-1]]
         # The records that matter come last: no other record can take their names.
         return RecordDict(
-            {**self.others, names[0]: ArrayRecord(self.arrays), names[1]: MetricRecord(metrics)}
+            {
+                **self.others,
+                **{name: ArrayRecord(record) for name, record in arrays.items()},
+                names[1]: MetricRecord(dict(metrics)),
+            }
         )
 
 
-def common_names(replies: Iterable[CleanReply], sent: str) -> tuple[str, str]:
+def common_names(replies: Iterable[Read], sent: str) -> tuple[str, str]:
     """Return what most learners call their arrays and their metrics.
 
     Parameters
     ----------
-    replies : iterable of CleanReply
+    replies : iterable of Read
         Of one cycle.
     sent : str
         What the server called the arrays; wins ties.
     """
-    votes = Counter((reply.arrays_name, reply.metrics_name) for reply in replies)
+    votes = Counter((next(iter(read.arrays)), read.metrics_name) for read in replies)
     if not votes:
         return sent, "metrics"
     return max(votes, key=lambda names: (votes[names], names[0] == sent, names[1] == "metrics", names))
 
 
-def check_reply(content: RecordDict, task: Task, model: Model, weight_key: str) -> CleanReply:
-    """Check a reply's content, or refuse it.
+def read_reply(content: RecordDict, weigh: Callable[[object], int], weight_key: str, *, free: bool) -> Read:
+    """Read a reply's content, or refuse it.
 
     Parameters
     ----------
     content : RecordDict
         The reply's.
-    task : Task
-        What the learner was to do.
-    model : mapping of str to array
-        The global model.
+    weigh : callable
+        Makes of what the app says it trained on what the update counts for, or refuses it.
     weight_key : str
         The metric that the inner strategy weights by.
+    free : bool
+        Whether the task was the project's own round: then the app's own weight, which may be a fraction,
+        counts.
     """
     arrays, metrics = content.array_records, content.metric_records
-    if len(arrays) != 1 or len(metrics) != 1 or len(content) > _MOST_RECORDS:
+    if not arrays or len(metrics) != 1 or len(content) > _MOST_RECORDS:
         raise RefusedUpdate(
             f"has {len(arrays)} ArrayRecords and {len(metrics)} MetricRecords among {len(content)}, not one "
             "of each"
         )
-    arrays_name, update = next(iter(arrays.items()))
+    if sum(len(record) for record in arrays.values()) > _MOST_ARRAYS:
+        raise RefusedUpdate(f"has more than {_MOST_ARRAYS:,} arrays")
     metrics_name, said = next(iter(metrics.items()))
     check_metrics(said)
-    weight = check_weight(said.get(weight_key), task.samples)
-    decoded = _decode(update, model)
-    checked = check_update(decoded, list(model.values()))
-    return CleanReply(
-        arrays_name,
+    claimed = said.get(weight_key)
+    weight = weigh(claimed)
+    counts = claimed if free and isinstance(claimed, float) and round(claimed) <= weight else weight
+    views: dict[Key, checks.Array] = {}
+    records: dict[str, dict[str, Array]] = {name: {} for name in arrays}
+    for name, record in arrays.items():
+        for key, array in record.items():
+            view = views[(name, key) if len(arrays) > 1 else (key,)] = _view(key, array)
+            records[name][key] = _truthful(array, view)
+    others = {key: value for key, value in content.config_records.items() if key != wire.RECORD}
+    return Read(Reply(views, {**said, weight_key: counts}, weight), records, metrics_name, others)
+
+
+def read_arrays(record: ArrayRecord) -> dict[Key, checks.Array]:
+    """Return views of a model's arrays; raise `RefusedUpdate` if they cannot be read."""
+    return {(key,): _view(key, array) for key, array in record.items()}
+
+
+def blended(
+    content: RecordDict,
+    scale: Callable[[Mapping[Key, checks.Array]], list[checks.Array]],
+    weight: dict[str, int],
+) -> RecordDict:
+    """Return a reply's content with other arrays and another weight.
+
+    Parameters
+    ----------
+    content : RecordDict
+        As it is handed on.
+    scale : callable
+        Takes views of all its arrays and returns the arrays to hand on; a view stands for what came.
+    weight : dict
+        The metric to change.
+    """
+    views: dict[Key, checks.Array] = {
+        (name, key): _view(key, array)
+        for name, record in content.array_records.items()
+        for key, array in record.items()
+    }
+    arrays: dict[str, dict[str, Array]] = {}
+    for (place, view), new in zip(views.items(), scale(views), strict=True):
+        name, key = place
+        arrays.setdefault(name, {})[key] = content.array_records[name][key] if new is view else Array(new)
+    return RecordDict(
         {
-            # With our own words of type and shape: those beside the bytes were not checked.
-            key: Array(str(new.dtype), new.shape, _NUMPY, update[key].data) if new is old else Array(new)
-            for key, new, old in zip(model, checked, decoded, strict=True)
-        },
-        metrics_name,
-        {**said, weight_key: weight},
-        {key: value for key, value in content.config_records.items() if key != wire.RECORD},
-        weight,
+            **content,
+            **{name: ArrayRecord(record) for name, record in arrays.items()},
+            **{name: MetricRecord({**said, **weight}) for name, said in content.metric_records.items()},
+        }
     )
 
 
-def _decode(update: ArrayRecord, model: Model) -> list[npt.NDArray[Any]]:
-    """Decode a learner's arrays in the model's order, refusing other keys, sizes and formats."""
-    if set(update) != set(model):
-        odd = sorted(set(update) ^ set(model))[:3]
-        raise RefusedUpdate(f"its arrays are not the model's: {', '.join(key[:60] for key in odd)}")
-    decoded = []
-    for key, mine in model.items():
-        if update[key].stype != _NUMPY:
-            raise RefusedUpdate(f"{key} cannot be decoded: its format is {update[key].stype[:40]!r}")
-        decoded.append(decode(key, update[key].data, mine))
-    return decoded
+def _view(key: str, array: Array) -> checks.Array:
+    if array.stype != _NUMPY:
+        raise RefusedUpdate(f"array {key[:60]} cannot be decoded: its format is {array.stype[:40]!r}")
+    return checks.decode(f"array {key}", array.data)
+
+
+def _truthful(array: Array, view: checks.Array) -> Array:
+    """Return an array as it came, if the words beside its bytes are true, or else with true ones."""
+    # numpy has no word for types such as bfloat16: then the sender's own tells what the bytes are.
+    word = array.dtype if view.dtype.kind == "V" and _TYPE_NAME.fullmatch(array.dtype) else str(view.dtype)
+    honest = (array.dtype, array.shape) == (word, view.shape)
+    return array if honest else Array(word, view.shape, _NUMPY, array.data)
 
 
 def check_evaluations(replies: Iterable[Message], weight_key: str) -> list[Message]:
@@ -157,14 +217,13 @@ def check_evaluations(replies: Iterable[Message], weight_key: str) -> list[Messa
     keys, odd = odd_metrics(said)
     for node, reason in odd.items():
         log.warning("evaluation of%s is left out: %s", node.partition(":")[2], reason)
-        del kept[node]
-    names = Counter(name for node in said if node in kept for name in kept[node].content.metric_records)
+        del kept[node], said[node]
+    names = Counter(name for node in said for name in kept[node].content.metric_records)
     name = max(names, key=lambda name: (names[name], name == "metrics", name), default="metrics")
-    for node, reply in kept.items():
-        if node in said:
-            metrics = {key: value for key, value in said[node].items() if key in keys}
-            others = dict(reply.content.config_records)
-            reply.content = RecordDict({**others, name: MetricRecord(metrics)})
+    common = {node: {key: x for key, x in mine.items() if key in keys} for node, mine in said.items()}
+    for node, metrics in fill_in(common, {node: mine[weight_key] for node, mine in said.items()}).items():
+        others = dict(kept[node].content.config_records)
+        kept[node].content = RecordDict({**others, name: MetricRecord(metrics)})
     return list(kept.values())
 
 
@@ -177,4 +236,4 @@ def _evaluation(content: RecordDict, weight_key: str) -> dict[str, Any]:
     check_metrics(said)
     if weight_key not in said:
         raise RefusedUpdate(f"does not say on how many samples ({weight_key})")
-    return {**said, weight_key: check_weight(said[weight_key], MAX_COUNT)}
+    return {**said, weight_key: positive(said[weight_key])}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,96 +13,77 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from flwr_mel import wire
-from flwr_mel.checkpoint import Checkpoints
-from flwr_mel.checkpoint.keeper import Keeper
-from flwr_mel.orchestrator import Orchestrator, RefusedUpdate, Settings, Stopped, Task, brief, odd_metrics
-from flwr_mel.orchestrator.inner import check_inner, weight_key
-from flwr_mel.orchestrator.messages import task_words
-from flwr_mel.orchestrator.transport import check_transport
-from flwr_mel.records import Callback, CycleRecord, Outcome
+from flwr_mel.checkpoint.keeper import Model
+from flwr_mel.flower.arrays import Array as NDArray
+from flwr_mel.flower.arrays import Key
+from flwr_mel.flower.inner import weight_key
+from flwr_mel.flower.patience import Patience
+from flwr_mel.flower.strategy import MelStrategy as Common
+from flwr_mel.flower.tasks import task_words
+from flwr_mel.flower.transport import check_transport
+from flwr_mel.orchestrator import Stopped, Stragglers, Task
+from flwr_mel.records import CycleRecord, Outcome
 from flwr_mel.serverapp.asking import Questions
+from flwr_mel.serverapp.own_loop import OwnLoop
 from flwr_mel.serverapp.replies import (
-    CleanReply,
-    Model,
+    blended,
     check_evaluations,
-    check_reply,
     common_names,
-    is_from,
-    report_of,
+    read_arrays,
 )
-from flwr_mel.serverapp.timing import RoundTrips
+from flwr_mel.serverapp.tasks import Tasks, earlier
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
-Failed = dict[str, tuple[Outcome, str]]
-
-#: Flower's error code for a message that outlived its time to live.
-_EXPIRED = 3
 
 
 @dataclass
 class MelResult(Result):
-    """Flower's result, and why and when training stopped."""
-
-    stopped: Stopped | None = None
-    records: list[CycleRecord] = field(default_factory=list)
-
-
-class MelStrategy(Strategy):
-    """Make any Message API strategy heterogeneity-aware.
-
-    Wraps a Flower strategy. Each cycle every learner gets its own number of epochs and samples, so that all
-    report within the cycle time and nobody exceeds its energy limit.
+    """Flower's result, and why and when training stopped.
 
     Parameters
     ----------
-    inner_strategy : flwr.serverapp.strategy.Strategy
-        Samples nodes and aggregates; gets clean replies, weighted by allocated samples.
-    callbacks : iterable of callables
-        Each takes every finished `CycleRecord`, e.g. `flwr_mel.records.JsonlWriter`.
-    probe_timeout_s : float
-        How long new learners may take to say what they can do. A simulation's engine starts in this time.
-    checkpoints : flwr_mel.checkpoint.Checkpoints or path, optional
-        Where to keep a checkpoint of every cycle; see docs/CHECKPOINTS.md. When there are some already,
-        `start` goes on after the last one, and `num_rounds` counts the cycles in all.
-    resume : bool
-        False: there must not be any yet.
-    **settings
-        Keyword arguments of `flwr_mel.orchestrator.Settings`: cycle_time_s (required), total_samples,
-        staleness, min_samples, max_samples, max_epochs, solver, workload, mode, dataset, default_profile,
-        on_infeasible, enforce_deadline, deadline_slack, stopping, seed, learning, epochs_key,
-        samples_key.
+    stopped : Stopped, optional
+        Cycle and reason, if a criterion was met.
+    records : list of CycleRecord
+        The last cycles, as many as the strategy's `keep_records`; callbacks such as `JsonlWriter` had all.
+    cycles : int
+        How many there were in all, those before an interruption included.
     """
 
-    def __init__(
-        self,
-        inner_strategy: Strategy,
-        *,
-        callbacks: Iterable[Callback] = (),
-        probe_timeout_s: float = 120.0,
-        checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
-        resume: bool = True,
-        **settings: Any,
-    ) -> None:
-        check_inner(inner_strategy, Strategy, "flwr_mel.server.MelStrategy")
-        self.strategy = inner_strategy
-        self.records: list[CycleRecord] = []
-        self.orchestrator = Orchestrator(Settings(**settings), [self.records.append, *callbacks])
-        self._keeper = Keeper(checkpoints, resume, inner_strategy, self.orchestrator, self.records, _named)
-        self._questions = Questions(probe_timeout_s)
-        self._sent: dict[str, tuple[Message, Task]] = {}
-        self._model: Model = {}
+    stopped: Stopped | None = None
+    records: list[CycleRecord] = field(default_factory=list)
+    cycles: int = 0
+
+
+class MelStrategy(Common, Strategy):
+    """Make any Message API strategy heterogeneity-aware.
+
+    Takes the arguments of `flwr_mel.flower.strategy.MelStrategy`. `start` goes on after the last checkpoint
+    if there is one, and `num_rounds` counts the cycles in all.
+    """
+
+    strategy: Strategy
+
+    _kind, _other = Strategy, "flwr_mel.server.MelStrategy"
+
+    def _set_up(self, patience: Patience) -> None:
+        self._questions = Questions(patience)
+        self._tasks = Tasks(self.orchestrator, self._models)
         self._arrays_name = "arrays"
         self._watched = False
-        self._clock = RoundTrips()
+        self._loop = OwnLoop(self.strategy)
 
-    @property
-    def stopped(self) -> Stopped | None:
-        """Cycle and reason, once a stopping criterion is met."""
-        return self.orchestrator.state.stopped
+    @staticmethod
+    def _views(model: ArrayRecord) -> dict[Key, NDArray]:
+        return read_arrays(model)
 
-    def summary(self) -> None:
-        """Log what the wrapped strategy is about."""
-        self.strategy.summary()
+    @staticmethod
+    def _named(model: ArrayRecord) -> Model:
+        return {key: np.asarray(array.numpy()) for key, array in model.items()}
+
+    @staticmethod
+    def _encoded(model: Model) -> ArrayRecord:
+        return ArrayRecord({key: Array(array) for key, array in model.items()})
 
     # --- training -----------------------------------------------------------------------------------
 
@@ -111,25 +92,29 @@ class MelStrategy(Strategy):
     ) -> Iterable[Message]:
         """Let the inner strategy choose the nodes, then give each its own task."""
         cycle = self.orchestrator.cycle_of(server_round)
-        self._sent = {}
-        self._clock.forget()
+        self._tasks.begin(grid)
         if self.stopped is not None:
             return []
         check_transport(grid, self.orchestrator.settings)
         self._keeper.begin(arrays)
-        self._model = _named(arrays)
-        # A copy, because strategies write into the caller's config.
-        proposed = self.strategy.configure_train(cycle, arrays, ConfigRecord(dict(config)), grid)
+        self._expect(arrays)
+        # The caller's own config, into which strategies write what is to last, such as a learning rate.
+        proposed = self._loop.own("configure_train")(cycle, arrays, config, grid)
         by_node = {str(message.metadata.dst_node_id): message for message in proposed}
-        self._questions.ask(self.orchestrator.strangers(by_node), cycle, grid)
-        for node, said in self._questions.answers(grid).items():
-            self.orchestrator.hear(node, said)
+        connected = {*map(str, grid.get_node_ids()), *by_node}
+        self._questions.forget(connected)
+        strangers = self.orchestrator.strangers(by_node, connected)
+        self._questions.ask(strangers, cycle, grid)
+        awaited = self.orchestrator.awaited(by_node)
+        self.orchestrator.hear_all(self._questions.answers(grid, awaited))
+        self._tasks.take_in_between()
         plan = self.orchestrator.plan(cycle, list(by_node))
-        # Those without a task are asked while the others train: their limits may have changed.
-        self._questions.ask(plan.ask_again, cycle + 1, grid)
-        for task in plan.tasks:
-            self._sent[task.node] = (self._task_message(by_node[task.node], task), task)
-        return [message for message, _ in self._sent.values()]
+        # Those without a task are asked while the others train: their limits may have changed, or they have
+        # not been chosen yet.
+        self._questions.ask([*plan.ask_again, *self.orchestrator.unheard()], cycle + 1, grid)
+        self._models.keep(cycle, arrays)
+        self._models.trim({cycle, *self.orchestrator.origins})
+        return self._tasks.send(plan, lambda task: self._task_message(by_node[task.node], task))
 
     def _task_message(self, template: Message, task: Task) -> Message:
         """Build a message of the learner's own: inner strategies share one content among all.
@@ -138,11 +123,13 @@ class MelStrategy(Strategy):
         """
         content = RecordDict(dict(template.content))
         self._arrays_name = next(iter(content.array_records), self._arrays_name)
+        if task.cycle in self._models and task.cycle < max(self._models):
+            content[self._arrays_name] = self._models[task.cycle]
         configs = content.config_records
         name = next(iter(configs)) if len(configs) == 1 else wire.RECORD
         words = task_words(task, self.orchestrator.settings)
         content[name] = ConfigRecord({**configs.get(name, {}), **words})
-        deadline = self.orchestrator.deadline_s
+        deadline = self._tasks.ttl_s(task)
         return Message(
             content,
             dst_node_id=template.metadata.dst_node_id,
@@ -155,59 +142,41 @@ class MelStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check every reply, weight it by its allocated samples, let the inner strategy aggregate."""
-        by_node = self._by_node(replies)
-        clean, failed = self._check(by_node)
-        reports: dict[str, Mapping[str, object]] = {n: report_of(r) for n, r in by_node.items()}
-        keys, odd = odd_metrics({node: reply.metrics for node, reply in clean.items()})
-        for node, reason in odd.items():
-            del clean[node]
-            failed[node] = (Outcome.REFUSED, reason)
-        names = common_names(clean.values(), self._arrays_name)
-        for node, reply in clean.items():
-            by_node[node].content = reply.content(keys, names)
-        for node in self._sent:
-            if node not in clean and node not in failed:
-                failed[node] = (Outcome.LATE, "no reply in time")
-        weights = {node: reply.weight for node, reply in clean.items()}
-        sent_to = {message.metadata.message_id: node for node, (message, _) in self._sent.items()}
-        self.orchestrator.settle(weights, failed, reports, self._clock.of(sent_to))
-        # In the order of the tasks, so that sums have the same bits whoever answers first.
-        ordered = [by_node[node] for node in self._sent if node in clean]
-        if not ordered:
+        cycle, key = self.orchestrator.cycle_of(server_round), weight_key(self.strategy)
+        back = self._tasks.back(replies, cycle, key)
+        sifted = self._sieve.sift({x: read.reply for x, read in back.read.items()}, back.asked)
+        failed = back.failed | {x: (Outcome.REFUSED, reason) for x, reason in sifted.refused.items()}
+        names = common_names([back.read[x] for x in sifted.metrics], self._arrays_name)
+        for x, metrics in sifted.metrics.items():
+            back.replies[x].content = back.read[x].content(metrics, sifted.keys, names)
+        weights = {x: back.read[x].reply.weight for x in sifted.metrics}
+        used = {x: weight for x, weight in weights.items() if x not in back.before}
+        moved = {back.before[x]: weight for x, weight in weights.items() if x in back.before}
+        self.orchestrator.settle(
+            used,
+            {x: why for x, why in failed.items() if x not in back.before},
+            back.reports,
+            back.round_trips,
+            moved=moved,
+            lost={back.before[x]: why for x, why in failed.items() if x in back.before},
+            open_=back.open,
+            claims=back.claims,
+        )
+        if not weights:
             return None, None
-        cycle = self.orchestrator.cycle_of(server_round)
-        arrays, metrics = self.strategy.aggregate_train(cycle, ordered)
-        if metrics is not None:
-            self.orchestrator.observe({f"train-{key}": value for key, value in metrics.items()})
-        return arrays, metrics
+        ordered = [back.replies[x] for x in (*used, *map(earlier, moved))]
+        self._blend(ordered, list(used), list(moved))
+        return self._aggregated(lambda: self._loop.own("aggregate_train")(cycle, ordered))
 
-    def _by_node(self, replies: Iterable[Message]) -> dict[str, Message]:
-        """Tell whose replies these are: errors of the engine carry its own id, not the node's."""
-        sent_to = {message.metadata.message_id: node for node, (message, _) in self._sent.items()}
-        found: dict[str, Message] = {}
-        for reply in replies:
-            node = sent_to.get(reply.metadata.reply_to_message_id)
-            # The first reply counts, and nobody answers for another.
-            if node is not None and is_from(reply, node):
-                found.setdefault(node, reply)
-        return found
-
-    def _check(self, replies: Mapping[str, Message]) -> tuple[dict[str, CleanReply], Failed]:
-        """Sort the replies into clean and failed ones."""
-        clean: dict[str, CleanReply] = {}
-        failed: Failed = {}
+    def _blend(self, replies: Sequence[Message], used: Sequence[str], moved: Sequence[str]) -> None:
+        """Change the replies so that their weighted average is the one that was asked for."""
+        blend = self.orchestrator.blend(used, moved)
+        if blend is None:
+            return
         key = weight_key(self.strategy)
-        for node, reply in replies.items():
-            if reply.has_error():
-                late = reply.error.code == _EXPIRED
-                reason = "no reply in time" if late else brief(reply.error.reason or "")
-                failed[node] = (Outcome.LATE if late else Outcome.FAILED, reason)
-                continue
-            try:
-                clean[node] = check_reply(reply.content, self._sent[node][1], self._model, key)
-            except RefusedUpdate as refused:
-                failed[node] = (Outcome.REFUSED, str(refused))
-        return clean, failed
+        for reply, weight, factor in zip(replies, blend.weights, blend.factors, strict=True):
+            scale = partial(self._sieve.scaled, factor=factor)
+            reply.content = blended(reply.content, scale, {key: weight})
 
     # --- evaluation and the end of a cycle -------------------------------------------------------------
 
@@ -215,16 +184,20 @@ class MelStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Leave evaluation to the inner strategy; after the stop nobody is asked."""
+        self._tasks.clock.wait()
         if self.stopped is not None:
             return []
         self._keeper.see(arrays)
         cycle = self.orchestrator.cycle_of(server_round)
-        return self.strategy.configure_evaluate(cycle, arrays, ConfigRecord(dict(config)), grid)
+        messages: Iterable[Message] = self._loop.own("configure_evaluate")(cycle, arrays, config, grid)
+        return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Leave aggregation to the inner strategy and put the metrics on record."""
         checked = check_evaluations(replies, weight_key(self.strategy))
-        metrics = self.strategy.aggregate_evaluate(self.orchestrator.cycle_of(server_round), checked)
+        metrics: MetricRecord | None = self._loop.own("aggregate_evaluate")(
+            self.orchestrator.cycle_of(server_round), checked
+        )
         if metrics is not None:
             self.orchestrator.observe(dict(metrics))
         if not self._watched:
@@ -249,7 +222,8 @@ class MelStrategy(Strategy):
             cycle = self.orchestrator.cycle_of(server_round)
             # What a resumed training starts with was evaluated when its cycle ended.
             if self.stopped is not None or cycle > server_round == 0:
-                return None
+                # Loops of a strategy's own may count on numbers.
+                return evaluate_fn(cycle, arrays) if self._loop.runs else None
             self._keeper.see(arrays)
             metrics = evaluate_fn(cycle, arrays)
             if metrics is not None:
@@ -285,22 +259,41 @@ class MelStrategy(Strategy):
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
+        **own: Any,
     ) -> MelResult:
-        """Run Flower's own loop; the result also tells when and why training stopped."""
+        """Run Flower's loop; the result also tells when and why training stopped.
+
+        If the wrapped strategy has a `start` of its own, that is run, with arguments of its own. What it
+        returns is returned, as it is if it is no plain `Result`.
+        """
         initial_arrays, num_rounds = self.resume(initial_arrays, num_rounds)
-        if self.orchestrator.settings.learning is not None:
-            grid = self._clock.watch(grid)
-        result = super().start(
-            grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, self.watch(evaluate_fn)
+        settings = self.orchestrator.settings
+        learns = settings.learning or (settings.learning is None and settings.cycle_time_s is None)
+        if learns or settings.stragglers is Stragglers.SPAN:
+            grid = self._tasks.clock.watch(grid)
+            self._tasks.timed = True
+        given = (
+            grid,
+            initial_arrays,
+            num_rounds,
+            timeout,
+            train_config,
+            evaluate_config,
+            self.watch(evaluate_fn),
         )
+        if self._loop.exists:
+            self.summary()
+            result = self._loop.run(self, *given, **own)
+        else:
+            result = super().start(*given, **own)
         self.orchestrator.close()
-        if not result.arrays:  # nobody ever answered: the old model stays
+        self.orchestrator.check_trained()
+        if type(result) is not Result:
+            return result  # type: ignore[no-any-return]
+        if not result.arrays:  # nobody answered in the last cycles: the old model stays
             result.arrays = initial_arrays
         for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"):
             by_round = getattr(result, kind)
             setattr(result, kind, {self.orchestrator.cycle_of(n): said for n, said in by_round.items()})
-        return MelResult(**vars(result), stopped=self.stopped, records=list(self.records))
-
-
-def _named(arrays: ArrayRecord) -> Model:
-    return {key: np.asarray(array.numpy()) for key, array in arrays.items()}
+        done = self.orchestrator.state.cycles_done
+        return MelResult(**vars(result), stopped=self.stopped, records=list(self.records), cycles=done)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 from time import monotonic, sleep
 from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
+
+from flwr_mel.serverapp.in_progress import InProgress
 
 # Between two looks for replies passes this share of the time waited so far: times are exact to about as much,
 # and the looks grow with the logarithm of the time, until they are as rare as Flower's own.
@@ -15,11 +18,34 @@ _SHARE, _SHORTEST_S, _LONGEST_S = 0.03, 0.05, 3.0
 
 
 class RoundTrips:
-    """Seconds from sending a message to the arrival of its reply, by message id."""
+    """Seconds from sending a message to the arrival of its reply, by message id.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    apart : InProgress, optional
+        Messages that nobody waits for; their replies are looked for along with those that are waited for.
+    """
+
+    def __init__(self, apart: InProgress | None = None) -> None:
+        self.apart = InProgress() if apart is None else apart
+        self.patience_s: float | None = None
+        self.quorum = 1.0
+        #: How long the last messages were waited for.
+        self.waited_s = 0.0
         self._sent: dict[str, float] = {}
         self._took: dict[str, float] = {}
+
+    def wait(self, patience_s: float | None = None, quorum: float = 1.0) -> None:
+        """Say how long the next messages' replies are waited for, beside the caller's timeout.
+
+        Parameters
+        ----------
+        patience_s : float, optional
+            At most so long.
+        quorum : float
+            Until this share of them is there.
+        """
+        self.patience_s, self.quorum = patience_s, quorum
 
     def watch(self, grid: Grid) -> Grid:
         """Return the grid with a clock in it.
@@ -37,8 +63,10 @@ class RoundTrips:
         return watched  # type: ignore[no-any-return]
 
     def forget(self) -> None:
-        """Begin anew, so that replies that never come are not waited for."""
-        self._sent, self._took = {}, {}
+        """Begin anew with what is in progress, so that other replies that never come are not waited for."""
+        kept = set(self.apart.ids())
+        self._sent = {key: since for key, since in self._sent.items() if key in kept}
+        self._took = {key: took for key, took in self._took.items() if key in kept}
 
     def sent(self, ids: Iterable[str], since: float) -> None:
         """Note that messages were sent.
@@ -108,16 +136,22 @@ class TimedGrid:
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send all and return the replies that come in time, as `Grid.send_and_receive` does."""
+        clock = self._clock
+        limits = [seconds for seconds in (timeout, clock.patience_s) if seconds is not None]
+        timeout = min(limits, default=None)
         messages = list(messages)  # Flower goes through them twice
         start = monotonic()
         open_ids = {message_id for message_id in self.push_messages(messages) if message_id}
+        enough = ceil(clock.quorum * len(open_ids))
         replies: list[Message] = []
-        while open_ids and (timeout is None or monotonic() - start < timeout):
-            came = list(self.pull_messages(open_ids))
+        while len(replies) < enough and open_ids and (timeout is None or monotonic() - start < timeout):
+            came = list(self.pull_messages([*open_ids, *clock.apart.open_ids()]))
+            came = [reply for reply in came if not clock.apart.take_in(reply)]
             replies += came
             open_ids -= {reply.metadata.reply_to_message_id for reply in came}
-            if open_ids:
+            if open_ids and len(replies) < enough:
                 pause = min(max(_SHARE * (monotonic() - start), _SHORTEST_S), _LONGEST_S)
                 left = pause if timeout is None else start + timeout - monotonic()
                 sleep(max(min(pause, left), 0.0))
+        clock.waited_s = monotonic() - start
         return replies

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from flwr_mel._validate import Phrase
 from flwr_mel.allocation.allocate import Proposal
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.problem import AllocationProblem
@@ -27,7 +28,11 @@ class EqualBatches:
     def solve(self, problem: AllocationProblem) -> Proposal:
         """Propose equal batches, or raise `Infeasible`."""
         batch = equal_batches(problem)
-        own = _own_most(problem, batch, problem.cycle_time_s)
+        if batch[-1] < problem.min_samples:
+            least = f"{problem.min_samples:,}"
+            detail = Phrase(f"an equal batch of {batch[-1]:,} samples is below {{}} = {least}", "min_samples")
+            raise Infeasible(Diagnosis(problem.total_samples, 0, None, detail))
+        own = _own_most(problem, batch)
         epochs = np.minimum(own, int(own.min()) + problem.staleness)
         if not epochs.any():
             raise Infeasible(diagnose_equal(problem))
@@ -45,7 +50,7 @@ def equal_batches(problem: AllocationProblem) -> npt.NDArray[np.int64]:
 
 
 def _own_most(
-    problem: AllocationProblem, batch: npt.NDArray[np.int64], cycle_time_s: float
+    problem: AllocationProblem, batch: npt.NDArray[np.int64], cycle_time_s: float | None = None
 ) -> npt.NDArray[np.int64]:
     """Return the most epochs each learner can do on its batch, whatever the others do."""
     own = np.zeros(len(problem), dtype=np.int64)
@@ -60,11 +65,12 @@ def _own_most(
 def diagnose_equal(problem: AllocationProblem) -> Diagnosis:
     """Say who cannot carry an equal batch, and which cycle time would let everybody do so."""
     batch = equal_batches(problem)
-    own = _own_most(problem, batch, problem.cycle_time_s)
+    own = _own_most(problem, batch)
     stuck = np.flatnonzero(own == 0)
-    detail = (
+    detail = Phrase(
         f"{len(stuck)} of {len(problem)} learners cannot do one epoch on an equal batch of "
-        f"{int(batch[-1]):,} samples (the first: learner {int(stuck[0])})"
+        f"{int(batch[-1]):,} samples (the first: {{}})",
+        f"learner {int(stuck[0])}",
     )
     time_s = smallest(problem.cycle_time_s, lambda t: bool(_own_most(problem, batch, t).all()))
     return Diagnosis(problem.total_samples, 0, time_s, detail)

@@ -6,19 +6,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
 from flwr_mel._validate import complain, count
 from flwr_mel.allocation.allocate import Proposal
+from flwr_mel.allocation.bisection import largest, least
 from flwr_mel.allocation.capacity import Capacities
+from flwr_mel.allocation.goals import Drift, PerCost, Progress, goal_of
 from flwr_mel.allocation.handout import Handout, hand_out
+from flwr_mel.allocation.objective import Goal
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import diagnose, screen
-from flwr_mel.allocation.solution import Infeasible, Objective, Reason, Status, weighted_squares
-from flwr_mel.solvers.knapsack import total
-from flwr_mel.solvers.progress import maximise
-from flwr_mel.solvers.progress_windows import Point
-from flwr_mel.solvers.windows import Best, Search, bisect
+from flwr_mel.allocation.solution import Infeasible, Objective, Reason, Status
+from flwr_mel.solvers.epochs import Best, Search
+from flwr_mel.solvers.options import LARGE, Index, spread, total
+from flwr_mel.solvers.progress import WORK, maximise
+from flwr_mel.solvers.ratio import best_ratio
+from flwr_mel.solvers.worth import Point, Worth, best_handed_out, less_drift
+
+#: Objectives that are no integers count as met from here on.
+_NEARLY = 1 + 1e-9
 
 
 class Exclude(StrEnum):
@@ -34,7 +40,8 @@ class TieBreak(StrEnum):
     """Which of several optimal allocations is taken."""
 
     SLACK = "slack"
-    """The one with most spare capacity, which leaves the hand-out most freedom."""
+    """The one with most spare capacity, which leaves the hand-out most freedom. With a staleness of two
+    dozen and more, the first one found."""
     SPREAD = "spread"
     """The one with the smallest staleness; among those, most spare capacity."""
 
@@ -45,7 +52,8 @@ class Exact:
 
     Optimal (bound = objective) for fleets up to a few thousand learners. Beyond `core` open learners
     the dynamic programme sees only the most promising ones; the result then comes with the bound of
-    the linear relaxation, which it nearly always meets anyway.
+    the linear relaxation, which it nearly always meets anyway. With a staleness of hundreds it may stay
+    a little below its bound.
 
     Parameters
     ----------
@@ -58,27 +66,32 @@ class Exact:
         "slack" or "spread".
     core : int
         Learners the dynamic programme may leave open.
-    objective : Objective or str
-        "epochs": the paper's mean of tau_k. "progress": S = sum_k tau_k d_k^2 / d under the same limits.
-        It fixes the d_k, so `handout` and `tie_break` do not apply; S is never below what any hand-out
-        of the epochs' optimum gives. `Solution.bound` stays a bound on the mean epochs, status and gap
-        are about S, and `Solution.progress_bound` is its certificate.
+    objective : Goal or str
+        "epochs" or `Epochs()`: the paper's mean of tau_k. "progress" or `Progress()`: the sum S of
+        tau_k d_k^2 / d. "soonest" or `Soonest()`, "cheapest" or `Cheapest()`, and `PerCost(...)` between
+        them: S per second, per joule, per cost, where the cycle may end before T. `Drift(penalty)`: steps
+        less a penalty for drift. All but the first fix the d_k, so `handout` and `tie_break` do not apply.
+        S is never below what the three hand-outs of the epochs' allocation give, in fleets of up to a few
+        thousand. Value, bound, gap and status are about the objective.
     """
 
     handout: Handout = Handout.PROPORTIONAL
     exclude: Exclude = Exclude.INFEASIBLE
     tie_break: TieBreak = TieBreak.SLACK
     core: int = 4000
-    objective: Objective = Objective.EPOCHS
+    objective: Goal | str = Objective.EPOCHS
 
     def __post_init__(self) -> None:
-        options = {"handout": Handout, "exclude": Exclude, "tie_break": TieBreak, "objective": Objective}
+        options = {"handout": Handout, "exclude": Exclude, "tie_break": TieBreak}
         for name, kind in options.items():
             object.__setattr__(self, name, option(name, kind, getattr(self, name)))
         object.__setattr__(self, "core", count("core", self.core, least=1))
+        object.__setattr__(self, "objective", goal_of(self.objective))
 
     def solve(self, problem: AllocationProblem) -> Proposal:
         """Propose the optimal allocation, or raise `Infeasible`."""
+        if isinstance(self.objective, Progress):
+            problem = _capped(problem, self.objective.max_share)
         capacities = Capacities.of(problem)
         able, excluded = screen(capacities)
         if not len(able):
@@ -86,60 +99,81 @@ class Exact:
         mine = capacities.take(able) if len(able) < len(problem) else capacities
         if total(mine.at(1)) < problem.total_samples:
             raise Infeasible(diagnose(problem))
-        search = Search(problem.total_samples, self.core)
-        if self.exclude is Exclude.OPTIMAL:
-            best = _best_subset(search, mine, problem.staleness)
+        if self.objective is Objective.EPOCHS:
+            return self._epochs(problem, mine, able, excluded)
+        if isinstance(self.objective, PerCost):
+            found = best_ratio(problem, self.objective, optional=self._leave_out)
+            epochs, samples = found.epochs[able], found.samples[able]
+            bound, stats = max(found.bound, found.value), {"times": found.times}
+            optimal = bound <= found.value * _NEARLY
+        elif isinstance(self.objective, Drift):
+            goal, d = self.objective, problem.total_samples
+            worth = less_drift(mine, d, goal)
+            point, limit, windows = maximise(
+                mine, d, problem.staleness, optional=self._leave_out, worth=worth, work=WORK // 8
+            )
+            epochs, samples, stats = point.epochs, point.samples, {"windows": windows}
+            value = goal.measure(
+                problem, spread(epochs, len(problem), able), spread(samples, len(problem), able)
+            )[0]
+            bound = max(limit / worth.unit, value)
+            optimal = bound <= value + (_NEARLY - 1) * abs(value)
         else:
-            best = search.best(mine, problem.staleness, np.arange(len(able)))
-        if best is None:  # pragma: no cover - everybody at one epoch is always a solution here
-            raise RuntimeError("no window holds a solution although one epoch each fits")
-        if self.objective is Objective.PROGRESS:
-            return self._progress(problem, mine, able, excluded, best)
+            start = self._handed_out(problem, mine) if len(able) <= LARGE else None
+            point, bound, windows = maximise(
+                mine, problem.total_samples, problem.staleness, start, optional=self._leave_out
+            )
+            epochs, samples, stats = point.epochs, point.samples, {"windows": windows}
+            optimal = bound == point.value
+        excluded |= {int(k): Reason.WEAK for k in able[epochs == 0]}
+        status = Status.OPTIMAL if optimal else Status.FEASIBLE
+        whole = spread(epochs, len(problem), able), spread(samples, len(problem), able)
+        return Proposal(*whole, bound, status, excluded, stats, goal_of(self.objective))
+
+    @property
+    def _leave_out(self) -> bool:
+        return self.exclude is Exclude.OPTIMAL
+
+    def _epochs(
+        self, problem: AllocationProblem, mine: Capacities, able: Index, excluded: dict[int, Reason]
+    ) -> Proposal:
+        """Maximise the paper's objective, then hand out."""
+        search = Search(problem.total_samples, self.core)
+        best = self._best(search, mine, problem.staleness)
         if self.tie_break is TieBreak.SPREAD:
             best = _least_spread(search, mine, problem.staleness, best)
         if len(best.members) < len(able):
             excluded |= {int(k): Reason.STRAGGLER for k in np.delete(able, best.members)}
-        epochs = np.zeros(len(problem), dtype=np.int64)
-        samples = np.zeros(len(problem), dtype=np.int64)
         who = able[best.members]
-        epochs[who] = best.epochs
         some = mine if len(who) == len(able) else mine.take(best.members)
         room = some.at(best.epochs)
-        samples[who] = hand_out(self.handout, problem.total_samples, room, problem.min_samples, best.epochs)
+        given = hand_out(self.handout, problem.total_samples, room, problem.min_samples, best.epochs)
         status = Status.OPTIMAL if best.bound == best.sum_epochs else Status.FEASIBLE
-        return Proposal(epochs, samples, best.bound, status, excluded, {"windows": search.windows})
+        whole = spread(best.epochs, len(problem), who), spread(given, len(problem), who)
+        return Proposal(*whole, best.bound, status, excluded, {"windows": search.windows})
 
-    def _progress(
-        self,
-        problem: AllocationProblem,
-        capacities: Capacities,
-        able: npt.NDArray[np.intp],
-        excluded: dict[int, Reason],
-        best: Best,
-    ) -> Proposal:
-        """Maximise S, from the best hand-out of the epochs' optimum on."""
-        start = max((_handed_out(problem, capacities, best, rule) for rule in Handout), key=lambda p: p.value)
-        leave_out = self.exclude is Exclude.OPTIMAL
-        found, bound, windows = maximise(
-            capacities, problem.total_samples, problem.staleness, start, optional=leave_out
-        )
-        epochs = np.zeros(len(problem), dtype=np.int64)
-        samples = np.zeros(len(problem), dtype=np.int64)
-        epochs[able], samples[able] = found.epochs, found.samples
-        excluded |= {int(k): Reason.WEAK for k in able[found.epochs == 0]}
-        status = Status.OPTIMAL if bound == found.value else Status.FEASIBLE
-        stats = {"windows": windows}
-        return Proposal(epochs, samples, best.bound, status, excluded, stats, self.objective, bound)
+    def _best(self, search: Search, mine: Capacities, staleness: int) -> Best:
+        if self._leave_out:
+            best = _best_subset(search, mine, staleness)
+        else:
+            best, _ = search.best(mine, staleness, np.arange(len(mine)))
+        if best is None:  # pragma: no cover - everybody at one epoch is always a solution here
+            raise RuntimeError("no window holds a solution although one epoch each fits")
+        return best
+
+    def _handed_out(self, problem: AllocationProblem, mine: Capacities) -> Point:
+        """Begin the search for progress with the best hand-out of the epochs' optimum."""
+        best = self._best(Search(problem.total_samples, self.core), mine, problem.staleness)
+        room = mine.take(best.members).at(best.epochs)
+        point = best_handed_out(Worth(), problem.total_samples, room, problem.min_samples, best.epochs)
+        epochs, samples = (spread(values, len(mine), best.members) for values in point[1:])
+        return Point(point.value, epochs, samples)
 
 
-def _handed_out(problem: AllocationProblem, capacities: Capacities, best: Best, rule: Handout) -> Point:
-    """Hand the samples of the epochs' optimum out by a rule."""
-    epochs = np.zeros(len(capacities), dtype=np.int64)
-    samples = np.zeros(len(capacities), dtype=np.int64)
-    epochs[best.members] = best.epochs
-    room = capacities.take(best.members).at(best.epochs)
-    samples[best.members] = hand_out(rule, problem.total_samples, room, problem.min_samples, best.epochs)
-    return Point(weighted_squares(epochs, samples), epochs, samples)
+def _capped(problem: AllocationProblem, share: float) -> AllocationProblem:
+    """Let nobody have more than a share of the samples."""
+    most = max(int(share * problem.total_samples), problem.min_samples)
+    return problem.replace(max_samples=np.minimum(problem.max_samples, most))
 
 
 def option(name: str, kind: type[StrEnum], value: str) -> StrEnum:
@@ -161,7 +195,7 @@ def _best_subset(search: Search, capacities: Capacities, staleness: int) -> Best
     thresholds, counts = np.unique(most, return_counts=True)
     sizes = counts[::-1].cumsum()[::-1]
     # The slowest member limits a set, and so does the capacity of everybody who keeps up.
-    cap = bisect(
+    cap = largest(
         1,
         int(most.max()),
         lambda tau: total(capacities.take(np.flatnonzero(most >= tau)).at(tau)) >= search.demand,
@@ -176,11 +210,12 @@ def _best_subset(search: Search, capacities: Capacities, staleness: int) -> Best
         some = capacities.take(members)
         if total(some.at(1)) < search.demand:
             continue
-        found = search.best(some, staleness, members, 0 if best is None else best.sum_epochs + 1)
-        if found is not None:
-            proven = max(proven, found.bound)
-            best = found
-    return None if best is None else Best(best.members, best.epochs, best.capacity, proven)
+        found, bound = search.best(some, staleness, members, 0 if best is None else best.sum_epochs + 1)
+        proven = max(proven, bound)
+        best = best if found is None else found
+    if best is None:
+        return None
+    return Best(best.members, best.epochs, best.capacity, max(proven, best.sum_epochs))
 
 
 def _least_spread(search: Search, capacities: Capacities, staleness: int, best: Best) -> Best:
@@ -189,12 +224,12 @@ def _least_spread(search: Search, capacities: Capacities, staleness: int, best: 
     The optimum never falls when the cap rises, so the smallest sufficient cap is found by bisection.
     """
     some = capacities.take(best.members)
-    low, high, result = -1, min(staleness, int(best.epochs.max() - best.epochs.min())), best
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = search.best(some, middle, best.members, best.sum_epochs)
-        if found is None:
-            low = middle
-        else:
-            high, result = middle, Best(found.members, found.epochs, found.capacity, best.bound)
-    return result
+    found: dict[int, Best | None] = {}
+
+    def works(cap: int) -> bool:
+        found[cap], _ = search.best(some, cap, best.members, best.sum_epochs)
+        return found[cap] is not None
+
+    cap = least(0, min(staleness, int(best.epochs.max() - best.epochs.min())), works)
+    better = found.get(cap)
+    return best if better is None else Best(better.members, better.epochs, better.capacity, best.bound)

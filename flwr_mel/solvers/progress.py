@@ -1,67 +1,83 @@
-"""The second objective: progress S = sum_k tau_k d_k^2 / d, with proof.
+"""Objectives of batches, with proof: the progress S = sum_k tau_k d_k^2 / d, and what has its shape.
 
 A learner passes tau_k d_k samples and counts d_k / d in the average, so S is the progress of the averaged
 model as far as it follows from samples passed. Only sum_k tau_k d_k^2 is computed here, in integers.
 
-Fix a window [t, t + c]. With batch d learner k does the most epochs of the window that still fit, so its
-value is tau d^2 between two neighbouring capacities: convex. Of two learners strictly inside such intervals
-one could give samples to the other and win. So in an optimum all but one sit at the end of an interval, and
-the one takes what is left: a multiple-choice knapsack in samples with one free learner.
-
-* `price_of` bounds a window by its Lagrangian, evaluated in integers: any price gives a proof.
-* `_polish` turns the prices' choice into an allocation: exchange one option, free another learner.
-* `Closing` closes the gap exactly with a dynamic programme over sums of samples, once for every free
-  learner, restricted to choices that the gap can still pay for.
-
 Windows below the synchronous optimum allow larger batches, so all t count. Ranges of windows are bounded
-together and split, best first.
+together and split, best first. In a single window an allocation is made of the relaxation, and then the gap
+is closed (`flwr_mel.solvers.inside`).
+
+In a large fleet a sample of it says what every window's price is about, and one price bounds all of them.
 """
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from flwr_mel._validate import IntArray
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.solvers.knapsack import WORST, total
-from flwr_mel.solvers.progress_closing import Closing
-from flwr_mel.solvers.progress_windows import Point, Priced, Terms, Window, build, price_of, terms_of
-
-#: Learners among which options are exchanged.
-_NEAR = 32
+from flwr_mel.solvers.batches import Terms, Window, build, terms_of
+from flwr_mel.solvers.inside import EACH, Closing, polish
+from flwr_mel.solvers.options import (
+    LARGE,
+    WORST,
+    Price,
+    Relaxed,
+    bound_at,
+    ranked,
+    relax,
+    sample,
+    sliding,
+    total,
+)
+from flwr_mel.solvers.windows import Node, Together, best_first, last_window, synchronous
+from flwr_mel.solvers.worth import Point, Worth, best_handed_out
 
 #: Windows, or ranges of them, looked at before the rest is left to its bound.
 _VISITS = 600
 
+#: Windows of a large fleet that are bounded together.
+_TOGETHER = 64
+
 #: Entries the dynamic programmes of one call may write: a second or so.
 WORK = 400_000_000
+
+#: Entries of a table looked at in one go.
+_BLOCK = 65_536
+
+#: The stage of nodes whose bound is that of their own price.
+_PRICED = 1
 
 
 def maximise(
     capacities: Capacities,
     demand: int,
     staleness: int,
-    start: Point,
+    start: Point | None = None,
     *,
     optional: bool = False,
     work: int = WORK,
+    worth: Worth | None = None,
 ) -> tuple[Point, int, int]:
-    """Find the allocation with the largest sum_k tau_k d_k^2.
+    """Find the allocation with the largest sum of worths, by default sum_k tau_k d_k^2.
 
     Parameters
     ----------
     capacities : Capacities
-        Learners that can all do one epoch.
+        Learners that can all do one epoch, and together carry the demand.
     demand, staleness : int
         d and c.
-    start : Point
+    start : Point, optional
         An allocation to improve on.
     optional : bool
         Whether learners may be left out.
     work : int
         Entries the dynamic programmes may write; beyond that the bound stays open.
+    worth : Worth, optional
+        What is maximised instead of the progress.
 
     Returns
     -------
@@ -72,104 +88,120 @@ def maximise(
     windows : int
         How many windows were closed by a dynamic programme.
     """
-    most = capacities.most_epochs
-    last = _last_window(capacities, demand, optional)
-    # A window that reaches beyond everybody's epochs holds all later ones.
-    last = min(last, max(1, int(most.max()) - staleness))
-    terms = terms_of(capacities, demand, staleness, min(last + staleness, int(most.max())), optional)
-    best, open_, closed, visits = start, [0], 0, 0
-    heap: list[tuple[int, int, int, int]] = []
+    worth = Worth() if worth is None else worth
+    last = last_window(capacities, demand, staleness, optional=optional)
+    top = min(last + staleness, int(capacities.most_epochs.max()))
+    terms = terms_of(capacities, demand, staleness, top, worth, optional=optional)
+    if start is None and len(capacities) <= LARGE:
+        start = together(capacities, demand, worth)
+    search = _Search(capacities, terms, start, work)
+    large = len(capacities) > LARGE and last <= _TOGETHER and not worth.every_batch
+    nodes = search.all_windows(last) if large else search.parts(1, last)
+    bound, _ = best_first(nodes, search.expand, lambda: search.best.value, _VISITS)
+    if search.best.value == WORST:  # nothing fitted what the relaxation left over
+        search.best = together(capacities, demand, worth)
+    return search.best, max(bound, search.open, search.best.value), search.closed
 
-    def visit(low: int, high: int) -> None:
-        nonlocal best, visits
-        visits += 1
-        window = build(capacities, terms, low, high)
-        found = price_of(window, terms)
-        if low == high:
-            best = _polish(window, terms, found, best) or best
-        heappush(heap, (-found.bound, -low, low, high))
 
-    visit(1, last)
-    while heap:
-        top, _, low, high = heappop(heap)
-        if -top <= best.value:
-            break
-        if visits > _VISITS:
-            open_.append(-top)
-            break
+def together(capacities: Capacities, demand: int, worth: Worth) -> Point:
+    """Let everybody do as many epochs as all can, with the best of the hand-outs."""
+    tau = synchronous(capacities, demand)
+    epochs = np.full(len(capacities), tau, dtype=np.int64)
+    return best_handed_out(worth, demand, capacities.at(tau), capacities.least, epochs)
+
+
+class _Search(Together):
+    """The best allocation so far, and what is left open; `expand` serves `best_first`."""
+
+    def __init__(self, capacities: Capacities, terms: Terms, start: Point | None, work: int) -> None:
+        super().__init__({}, self._at_price)
+        self.capacities, self.terms, self.work = capacities, terms, work
+        none = np.zeros(0, dtype=np.int64)
+        self.best = Point(WORST, none, none) if start is None else start
+        self.open, self.closed = WORST, 0
+        self.last: tuple[int, int, Window, Price]  # the range looked at last, which is often closed next
+
+    def parts(self, low: int, high: int) -> Iterator[Node]:
+        """Cut a range in two, or a short one into its windows, each with its own price."""
+        step = 1 if high - low < 8 else (high - low + 1) // 2
+        for first in range(low, high + 1, step):
+            yield self._priced(first, min(first + step - 1, high))
+
+    def _priced(self, low: int, high: int) -> Node:
+        """Bound a range of windows by its own price; a single one is searched for an allocation as well."""
+        window = build(self.capacities, self.terms, low, high)
+        relaxed, bound, second = self._price(window)
+        self.last = (low, high, window, relaxed.price)
+        if low == high and bound > self.best.value:
+            self.best = polish(window, self.terms, relaxed, second, bound, self.best) or self.best
+        return Node(bound, low, high, _PRICED)
+
+    def _price(self, window: Window) -> tuple[Relaxed, int, IntArray]:
+        """Relax a window; also return the bound, and what everybody's second choice loses at its price."""
+        relaxed = relax(window.options, self.terms.demand)
+        price = relaxed.price.within(self.terms.most, self.terms.largest)
+        _, best, second = ranked(window.options, price)
+        return relaxed._replace(price=price), bound_at(total(best), price, self.terms.demand), second
+
+    def expand(self, node: Node) -> Iterator[Node]:
+        """Return what is left of a node after a closer look."""
+        low, high = node.low, node.high
         if low < high:
-            step = 1 if high - low < 8 else (high - low + 1) // 2
-            for first in range(low, high + 1, step):
-                visit(first, min(first + step - 1, high))
-            continue
-        window = build(capacities, terms, low, low)
-        closing = Closing(window, price_of(window, terms), terms, best, work)
-        closed += 1
-        best, work = closing.run(), closing.work
-        if not closing.complete:
-            open_.append(-top)
-    return best, max(best.value, *open_), closed
+            yield from self.parts(low, high)
+        elif node.stage == _PRICED:
+            if not self._close(low):
+                self.open = max(self.open, node.bound)
+        else:
+            again = self.lowered(node) or self._priced(low, low)
+            yield again._replace(bound=min(again.bound, node.bound))
 
+    def _close(self, low: int) -> bool:
+        """Search a window exactly; False if that is not affordable."""
+        if len(self.capacities) * EACH > self.work:
+            return False
+        at, upto, window, price = self.last
+        if (at, upto) != (low, low):
+            window = build(self.capacities, self.terms, low, low)
+            price = self._price(window)[0].price
+        closing = Closing(window, self.terms, price, self.best, self.work)
+        self.closed += 1
+        self.best, self.work = closing.run(), closing.work
+        return closing.complete
 
-def _last_window(capacities: Capacities, demand: int, optional: bool) -> int:
-    """Return the largest t with which those who can do t epochs carry the demand."""
-    most = capacities.most_epochs
-    low, high = 1, int(most.max() if optional else most.min())
-    while low < high:
-        middle = (low + high + 1) // 2
-        enough = total(capacities.at(middle)[most >= middle]) >= demand
-        low, high = (middle, high) if enough else (low, middle - 1)
-    return low
+    def all_windows(self, last: int) -> list[Node]:
+        """Bound all windows of a large fleet by the price of the one that a sample finds most promising."""
+        few, terms = sample(len(self.capacities)), self.terms
+        share = terms.demand * len(few) // len(self.capacities)
+        part = _Search(
+            self.capacities.take(few), replace(terms, demand=share, worth=terms.worth.take(few)), None, 0
+        )
+        promise = {}
+        for t in range(1, last + 1):
+            relaxed, promise[t], _ = part._price(build(part.capacities, part.terms, t, t))
+            self.prices[t] = relaxed.price
+        self.bounds = dict.fromkeys(promise, 2**62)
+        self.tighten(self.prices.pop(max(promise, key=lambda t: promise[t])))
+        return [Node(b, t, t) for t, b in self.bounds.items()]
 
-
-def _polish(window: Window, terms: Terms, found: Priced, best: Point) -> Point | None:
-    """Make an allocation of the priced choice and exchange options while that helps; None if not better."""
-    if found.bound <= best.value:
-        return None
-    everybody = np.arange(window.batch.shape[1])
-    pick = found.under.copy()
-    differ = np.flatnonzero(window.batch[found.over, everybody] > window.batch[pick, everybody])
-    more = (window.batch[found.over, everybody] - window.batch[pick, everybody])[differ]
-    room = terms.demand - total(window.batch[pick, everybody])
-    up = differ[: int(np.searchsorted(np.cumsum(more), room, side="right"))]
-    pick[up] = found.over[up]
-    score = window.scores(terms.scale, found.price)
-    loss = score.max(axis=0) - score
-    second = np.partition(loss, 1, axis=0)[1] if len(loss) > 1 else loss[0]
-    near = np.unique(np.concatenate([np.argsort(second, kind="stable")[:_NEAR], differ[: len(up) + 1][-2:]]))
-    # What loses more than the gap cannot be part of anything better.
-    worth = np.nonzero(loss[:, near] <= terms.scale * (found.bound + 1 - best.value))
-    reach = best.value
-    result: Point | None = None
-    while step := _exchange(window, terms, pick, near, worth, reach):
-        reach, changed, option, free, rest = step
-        pick[changed] = option
-        samples = window.batch[pick, everybody]
-        samples[free] = rest
-        epochs = np.where(samples > 0, window.epochs(everybody, samples), 0)
-        result = Point(reach, epochs, samples)
-    return result
-
-
-def _exchange(
-    window: Window,
-    terms: Terms,
-    pick: npt.NDArray[np.intp],
-    near: npt.NDArray[np.intp],
-    worth: tuple[npt.NDArray[np.intp], ...],
-    reach: int,
-) -> tuple[int, int, int, int, int] | None:
-    """Find the best pair of one learner's new option and another, free one; None if not above `reach`."""
-    everybody = np.arange(len(pick))
-    batch, value = window.batch[pick, everybody], window.value[pick, everybody]
-    option, changed = worth[0], near[worth[1]]
-    moved = window.batch[option, changed] - batch[changed]
-    gained = window.value[option, changed] - value[changed]
-    rest = (terms.demand - total(batch) - moved)[:, None] + batch[near]
-    epochs = window.epochs(near, rest)
-    result = (total(value) + gained)[:, None] - value[near] + epochs * rest * rest
-    result[(epochs < window.first) | (rest < terms.least) | (changed[:, None] == near)] = WORST
-    at = np.unravel_index(int(result.argmax()), result.shape)
-    if result[at] <= reach:
-        return None
-    return int(result[at]), int(changed[at[0]]), int(option[at[0]]), int(near[at[1]]), int(rest[at])
+    def _at_price(self, price: Price) -> dict[int, int]:
+        """Bound all windows by a price, block by block."""
+        terms, caps, most = self.terms, self.capacities, self.capacities.most_epochs
+        top = min(max(self.bounds) + terms.staleness, int(most.max()))
+        rows = [caps.at(tau) for tau in range(1, top + 1)]
+        tau = np.arange(1, top + 1, dtype=np.int64)[:, None]
+        sums = dict.fromkeys(self.bounds, 0)
+        size = max(_BLOCK // top, 1)
+        for at in range(0, len(caps), size):
+            block = slice(at, at + size)
+            worth = terms.worth.take(block)
+            batch = np.minimum(np.stack([row[block] for row in rows]), terms.most)
+            score = price.q * worth.of(slice(None), tau, batch) - price.p * batch
+            batch[:] = terms.least
+            least = price.q * worth.of(slice(None), tau, batch) - price.p * batch
+            np.maximum(score, least, out=score)
+            if most[block].min() < top:
+                np.copyto(score, WORST, where=tau > most[block])
+            best = sliding(score, terms.staleness + 1)
+            for t in sums:
+                sums[t] += total(np.maximum(best[t - 1], 0) if terms.optional else best[t - 1])
+        return {t: bound_at(score_, price, terms.demand) for t, score_ in sums.items()}

@@ -21,8 +21,9 @@ from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import diagnose, screen
 from flwr_mel.allocation.solution import Infeasible, Status
+from flwr_mel.solvers.epochs import rows_of, upper_bounds
 from flwr_mel.solvers.exact import option
-from flwr_mel.solvers.knapsack import WORST, relax, total, upper_bounds
+from flwr_mel.solvers.options import WORST, relax, total
 from flwr_mel.solvers.sdp import Suggestion, suggest_sdp
 from flwr_mel.solvers.windows import synchronous, useful_table
 
@@ -328,7 +329,7 @@ def certificate(capacities: Capacities, staleness: int, demand: int) -> int:
     """Bound sum_k tau_k over all integer allocations, by the linear relaxation of every window.
 
     Every allocation lies in a window [t, t + c] with sync - c <= t <= sync (see
-    `flwr_mel.solvers.windows`). A price bounds all windows at once; the most promising window is
+    `flwr_mel.solvers.epochs`). A price bounds all windows at once; the most promising window is
     relaxed again until its own price stands behind its bound.
 
     Parameters
@@ -342,15 +343,12 @@ def certificate(capacities: Capacities, staleness: int, demand: int) -> int:
     """
     most, sync = capacities.most_epochs, synchronous(capacities, demand)
     first, last = max(1, sync - staleness), min(sync + staleness, int(most.max()))
-    table = useful_table(capacities, first, last, demand)
-    allowed = np.arange(first, last + 1)[:, None] <= most
+    table = rows_of(capacities, first, last, demand)
     bounds = [(last - first) * len(capacities)] * (sync - first + 1)
     done: set[int] = set()
     while (window := max(range(len(bounds)), key=bounds.__getitem__)) not in done:
         done.add(window)
-        part = table[window : window + staleness + 1]
-        top = np.minimum(most - (first + window), len(part) - 1)
-        price = relax(part, top, demand).price
-        fresh = upper_bounds(table, allowed, staleness + 1, price, demand)
-        bounds = [min(old, new) for old, new in zip(bounds, fresh, strict=False)]
+        price = relax(table.rows(slice(window, window + staleness + 1)), -demand).price
+        fresh = upper_bounds(table, staleness + 1, price, demand, len(bounds))
+        bounds = [min(old, new) for old, new in zip(bounds, fresh, strict=True)]
     return first * len(capacities) + max(bounds)

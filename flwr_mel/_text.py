@@ -1,0 +1,38 @@
+"""Words of strangers, made fit for a line of a log, a terminal or a page."""
+
+from __future__ import annotations
+
+
+def printable(text: str, most: int | None = None) -> str:
+    """Return text in one line that cannot move a cursor or hide: line ends become spaces, the rest U+FFFD.
+
+    Parameters
+    ----------
+    text : str
+        Anybody's.
+    most : int, optional
+        Characters; what is longer ends in dots.
+    """
+    if most is not None and len(text) > most:
+        text = f"{text[: most - 3]}..."
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
+
+
+def message(error: BaseException) -> str:
+    """Return what an error says, in one line."""
+    return printable(" ".join(str(error).split())) or "no message"
+
+
+def error_line(error: BaseException, most: int | None = None) -> str:
+    """Return an error's kind and what it says, in one line.
+
+    Parameters
+    ----------
+    error : BaseException
+        Any.
+    most : int, optional
+        Characters.
+    """
+    return printable(f"{type(error).__name__}: {message(error)}", most)

@@ -1,0 +1,58 @@
+"""Bisection over integers: the one way in which monotone questions are settled exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_mel._validate import IntArray
+
+
+def largest(low: int, high: int, works: Callable[[int], bool]) -> int:
+    """Return the largest integer in [low, high] that works, given that `low` does.
+
+    Parameters
+    ----------
+    low, high : int
+        The range.
+    works : callable
+        True up to some number, False from there on.
+    """
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if works(middle) else (low, middle - 1)
+    return low
+
+
+def least(low: int, high: int, works: Callable[[int], bool]) -> int:
+    """Return the smallest integer in [low, high] that works, given that `high` does.
+
+    Parameters
+    ----------
+    low, high : int
+        The range.
+    works : callable
+        False below some number, True from there on.
+    """
+    return -largest(-high, -low, lambda n: works(-n))
+
+
+def largest_each(
+    low: IntArray, high: IntArray, works: Callable[[IntArray], npt.NDArray[np.bool_]]
+) -> IntArray:
+    """Return the largest integers from `low` to `high` that work, given that those of `low` do.
+
+    Parameters
+    ----------
+    low, high : int arrays
+        The ranges.
+    works : callable
+        As for `largest`, entry by entry.
+    """
+    while (low < high).any():
+        middle = (low + high + 1) // 2
+        good = works(middle)
+        low, high = np.where(good, middle, low), np.where(good, high, middle - 1)
+    return low

@@ -1,0 +1,225 @@
+"""Objectives as small frozen objects: what an allocation is for, with the numbers that belong to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flwr_mel._validate import FloatArray, IntArray, complain, count, number
+from flwr_mel.allocation.objective import Goal, Objective, weighted_squares
+
+if TYPE_CHECKING:
+    from flwr_mel.allocation.problem import AllocationProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """The paper's objective: the mean of tau_k. The same as ``"epochs"``."""
+
+    @property
+    def minimised(self) -> bool:
+        """It is maximised."""
+        return False
+
+    def measure(self, problem: AllocationProblem, epochs: IntArray, samples: IntArray) -> tuple[int, int]:
+        """Return sum_k tau_k and K."""
+        return Objective.EPOCHS.measure(problem, epochs, samples)
+
+    def __str__(self) -> str:
+        return "epochs"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """S = sum_k tau_k d_k^2 / d, FedNova's effective number of steps times the batch size.
+
+    It leaves out the variance of the gradients, so it concentrates the work on the strong learners; a cap on
+    the share of one learner spreads it again, at a price in S.
+
+    Parameters
+    ----------
+    max_share : float
+        No learner has more than this share of the samples. 1: no cap.
+    """
+
+    max_share: float = 1.0
+
+    def __post_init__(self) -> None:
+        share = number("max_share", self.max_share, above=0)
+        if share > 1:
+            raise complain("max_share", "at most 1", self.max_share)
+        object.__setattr__(self, "max_share", share)
+
+    @property
+    def minimised(self) -> bool:
+        """It is maximised."""
+        return False
+
+    def measure(self, problem: AllocationProblem, epochs: IntArray, samples: IntArray) -> tuple[int, int]:
+        """Return sum_k tau_k d_k^2 and sum_k d_k."""
+        return Objective.PROGRESS.measure(problem, epochs, samples)
+
+    def __str__(self) -> str:
+        return "progress"
+
+
+@dataclass(frozen=True, slots=True)
+class PerCost:
+    """Progress per cost: S / (seconds * makespan + joules * energy of all).
+
+    For IID data the cycles to an accuracy go as 1 / S to leading order, so this is least time, least energy,
+    or least money to an accuracy. The cycle may end before the problem's T: T is part of the answer, the
+    allocation's makespan.
+
+    Parameters
+    ----------
+    seconds, joules : float
+        What a second of the cycle and a joule of any learner cost; not both 0.
+    tolerance : float
+        Where T is part of the answer: the proven gap at which the search ends.
+    """
+
+    seconds: float = 1.0
+    joules: float = 0.0
+    tolerance: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "joules"):
+            object.__setattr__(self, name, number(name, getattr(self, name), least=0))
+        object.__setattr__(self, "tolerance", number("tolerance", self.tolerance, above=0))
+        if not self.seconds and not self.joules:
+            raise complain("seconds", "above 0 unless joules is", self.seconds)
+
+    @property
+    def minimised(self) -> bool:
+        """It is maximised."""
+        return False
+
+    def measure(self, problem: AllocationProblem, epochs: IntArray, samples: IntArray) -> tuple[float, int]:
+        """Return progress per cost, and 1."""
+        cost = self.cost(problem, epochs, samples)
+        progress = weighted_squares(epochs, samples) / max(int(samples.sum()), 1)
+        return (progress / cost if cost else float("inf")), 1
+
+    def cost(self, problem: AllocationProblem, epochs: IntArray, samples: IntArray) -> float:
+        """Return what a cycle costs.
+
+        Parameters
+        ----------
+        problem : AllocationProblem
+            The learners.
+        epochs, samples : int arrays
+            tau_k and d_k.
+        """
+        time_s = float(problem.coefficients.time_s(epochs, samples).max())
+        return self.seconds * time_s + self.joules * float(
+            problem.coefficients.energy_j(epochs, samples).sum()
+        )
+
+    def __str__(self) -> str:
+        if not self.joules:
+            return "soonest"
+        return "cheapest" if not self.seconds else f"per-cost:{self.seconds:g},{self.joules:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Soonest(PerCost):
+    """Most progress per second: least time to an accuracy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cheapest(PerCost):
+    """Most progress per joule: least energy to an accuracy."""
+
+    seconds: float = 0.0
+    joules: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Effective steps less a penalty for drift, for data that stay and differ (after FedNova's bound).
+
+    With p_k = d_k / d and s_k = tau_k d_k / B local steps: sum_k p_k s_k - penalty * sum_k p_k s_k (s_k - 1).
+
+    Parameters
+    ----------
+    penalty : float
+        lambda: 0 is the progress, 1 / (2 s - 1) makes s steps the best number of them.
+    batch_size : int
+        B, samples per local step.
+    """
+
+    penalty: float
+    batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "penalty", number("penalty", self.penalty, least=0))
+        object.__setattr__(self, "batch_size", count("batch_size", self.batch_size, least=1))
+
+    @property
+    def minimised(self) -> bool:
+        """It is maximised."""
+        return False
+
+    def worth(self, epochs: int | IntArray, samples: IntArray, total: int) -> FloatArray:
+        """Return what learners add.
+
+        Parameters
+        ----------
+        epochs, samples : int arrays
+            tau_k and d_k.
+        total : int
+            d.
+        """
+        steps = epochs * samples / self.batch_size
+        value: FloatArray = samples / total * (steps - self.penalty * steps * (steps - 1))
+        return value
+
+    def measure(self, problem: AllocationProblem, epochs: IntArray, samples: IntArray) -> tuple[float, int]:
+        """Return effective steps less the penalty, and 1."""
+        return float(self.worth(epochs, samples, problem.total_samples).sum()), 1
+
+    def __str__(self) -> str:
+        return f"drift:{self.penalty:g}"
+
+
+#: Objectives by name.
+NAMED: dict[str, Goal] = {o.value: o for o in Objective} | {"soonest": Soonest(), "cheapest": Cheapest()}
+
+
+#: Objectives with numbers after a colon, and what that looks like.
+_NUMBERED: dict[str, tuple[Callable[..., Goal], str]] = {
+    "drift": (Drift, "drift:0.01"),
+    "per-cost": (PerCost, "per-cost:1,0.1"),
+}
+
+
+def goal_of(value: object) -> Goal:
+    """Turn a name or an object into an objective, or say which there are.
+
+    Parameters
+    ----------
+    value : Goal or str
+        "epochs", "progress", "soonest", "cheapest", "drift:PENALTY", "per-cost:SECONDS,JOULES", or one of the
+        objects of this module.
+    """
+    if isinstance(value, Objective):
+        return value
+    if isinstance(value, Epochs):
+        return Objective.EPOCHS
+    if isinstance(value, Progress):
+        return Objective.PROGRESS if value.max_share == 1 else value
+    if isinstance(value, PerCost | Drift):
+        return value
+    if isinstance(value, str) and value in NAMED:
+        return NAMED[value]
+    kind, colon, numbers = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if colon and kind in _NUMBERED:
+        make, example = _NUMBERED[kind]
+        try:
+            return make(*map(float, numbers.split(",")))
+        except (ValueError, TypeError):
+            raise complain("objective", f"like {example}", value) from None
+    every = [*map(repr, NAMED), *(repr(example) for _, example in _NUMBERED.values())]
+    raise complain("objective", f"one of {', '.join(every)}", value)

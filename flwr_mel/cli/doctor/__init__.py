@@ -1,0 +1,1 @@
+"""``flwr-mel doctor``: whether a device is ready to take part."""

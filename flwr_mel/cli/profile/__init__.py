@@ -1,0 +1,1 @@
+"""``flwr-mel profile``: the command, and how it is printed."""

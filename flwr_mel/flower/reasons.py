@@ -1,0 +1,31 @@
+"""Reasons on the record: one printable line each, whoever wrote them."""
+
+from __future__ import annotations
+
+import re
+
+from flwr_mel._text import printable
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# How Flower ends the words it puts around a client's exception.
+_WRAPPING = re.compile(r"'>(\)\. It originated during client-side execution of a message\.)?$")
+_LONGEST_REASON = 300
+
+
+class RefusedUpdate(ValueError):
+    """An update that must not be averaged; the message is the reason on the record."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(printable(reason, _LONGEST_REASON))
+
+
+def reason(text: str) -> str:
+    """Make a stranger's words fit for the record: one line, and not too long."""
+    return printable(text, _LONGEST_REASON)
+
+
+def brief(failure: str) -> str:
+    """Shorten what the engine says of a failure, often a whole traceback, to its last line."""
+    end = failure[-10 * _LONGEST_REASON :]
+    lines = [line.strip() for line in _COLOURS.sub("", end).splitlines() if line.strip()]
+    return reason(_WRAPPING.sub("", lines[-1]) if lines else "no reason given")

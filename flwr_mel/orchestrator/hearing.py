@@ -1,0 +1,176 @@
+"""Who is there, who goes by which name, and what learners say of themselves.
+
+A learner is known by its name, whatever its node id is. Names are claims: they order the learners and find
+what is remembered of them. The first to claim a name has it. Another node gets it, with all that is known of
+the learner, only after the holder is gone, as when a learner comes back under a new node id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from flwr_mel import wire
+from flwr_mel._text import printable
+from flwr_mel.learners.capability import Capability, read_name
+from flwr_mel.learning import Learning
+from flwr_mel.orchestrator.doubts import Doubt, Why
+from flwr_mel.orchestrator.settings import Settings
+from flwr_mel.orchestrator.state import MOST_ABSENT, LearnerState, State
+
+#: What a learner says: keys of `flwr_mel.wire`; None: it did not answer.
+Words = Mapping[str, object] | None
+_LONGEST = 300
+
+
+def meet(state: State, nodes: Collection[str], connected: Iterable[str] | None = None) -> State:
+    """Begin a cycle with who is there; what is known of those who are gone is kept under their names.
+
+    Parameters
+    ----------
+    state : State
+        After the cycle before.
+    nodes : collection of str
+        Who may be given work.
+    connected : iterable of str, optional
+        Who is there, if those are more.
+    """
+    new = state.copy()
+    new.connected = frozenset(nodes) if connected is None else frozenset({*connected, *nodes})
+    new.warned &= new.connected
+    for node, gone in state.learners.items():
+        if node in new.connected:
+            continue
+        del new.learners[node]
+        if new.holders.get(gone.name) == node:
+            del new.holders[gone.name]
+        if gone.heard:
+            new.absent.pop(gone.name, None)
+            new.absent[gone.name] = gone
+    surplus = len(new.absent) - max(MOST_ABSENT, len(new.connected))
+    for name in list(new.absent)[: max(surplus, 0)]:
+        del new.absent[name]
+    for node in nodes:
+        new.learners.setdefault(node, LearnerState(node))
+    return new
+
+
+def strangers(state: State, nodes: Iterable[str]) -> list[str]:
+    """Return the nodes of which nothing has been heard."""
+    return [node for node in nodes if not state.learners[node].heard]
+
+
+def unheard(state: State, most: int) -> list[str]:
+    """Return connected nodes of which nothing has been heard, whether or not they are chosen in this cycle.
+
+    Parameters
+    ----------
+    state : State
+        After `meet`.
+    most : int
+        So many at a time, the first ones by their ids.
+    """
+    found = (n for n in state.connected or () if n not in state.learners or not state.learners[n].heard)
+    return sorted(found)[:most]
+
+
+def wait_for(state: State, nodes: Collection[str]) -> tuple[State, list[str]]:
+    """Choose the strangers to wait for: nobody when half of the others are known, and everybody once only.
+
+    Parameters
+    ----------
+    state : State
+        After `meet`.
+    nodes : collection of str
+        Who may be given work.
+    """
+    if 2 * sum(state.learners[node].known for node in nodes) >= len(nodes):
+        return state, []
+    awaited = [node for node in strangers(state, nodes) if not state.learners[node].waited]
+    new = state.copy()
+    new.learners |= {node: replace(state.learners[node], waited=True) for node in awaited}
+    return new, awaited
+
+
+def hear(state: State, settings: Settings, answers: Mapping[str, Words]) -> State:
+    """Take in what learners say of themselves.
+
+    Neither silence nor words that cannot be right replace what was known before. A learner of which
+    nothing is known gets the default profile, if there is one. One whose mod answers and declares nothing
+    can be measured. With learning, one that is silent, but not one that is refused, gets assumed costs.
+
+    Parameters
+    ----------
+    state : State
+        What is known so far.
+    settings : Settings
+        The default profile, and whether to learn.
+    answers : mapping of node to mapping or None
+        Who says what.
+    """
+    new = state.copy()
+    for node, said in answers.items():
+        words = {key: said[key] for key in wire.CAPABILITY_KEYS if key in said} if said else {}
+        asked = read_name(words)
+        learner = _named(new, new.learners.get(node, LearnerState(node)), asked)
+        if asked is not None:
+            words[wire.LEARNER] = learner.name
+        modded = said is not None and not wire.SIGNS.isdisjoint(said)
+        told = "" if said is None else printable(str(said.get(wire.PROBLEM, "")), _LONGEST)
+        simulated = learner.simulated if said is None else wire.SIMULATED in said
+        learner = replace(learner, heard=True, simulated=simulated, modded=learner.modded or modded)
+        new.learners[node] = _informed(new, settings, learner, words, _unable(modded, told))
+    return new
+
+
+def _unable(modded: bool, problem: str) -> Doubt:
+    """Return what is to be said of a learner without costs."""
+    if modded and problem:
+        return Doubt(Why.PROBLEM, problem)
+    return Doubt(Why.UNTOLD if modded else Why.SILENT, problem)
+
+
+def _named(new: State, learner: LearnerState, asked: str | None) -> LearnerState:
+    """Name a learner, which keeps the first name that it gets, and let it inherit what is known under it."""
+    if asked is not None and learner.name == learner.node and asked != learner.name:
+        # Those who answered without a name go by their node ids, which are nobody else's names either.
+        namesake = new.learners.get(asked)
+        nameless = namesake is not None and namesake.heard and namesake.name == asked
+        holder = asked if nameless else new.holders.get(asked)
+        if holder is None:
+            new.holders[asked] = learner.node
+            learner = replace(learner, name=asked)
+        elif learner.node not in new.warned:
+            new.warned.add(learner.node)
+            text = f"claims the name {asked!r} of node {holder} and goes by its node id"
+            new.notes.append(f"{learner.name}: {text}")
+    old = new.absent.pop(learner.name, None)
+    return learner if old is None else learner.inherit(old)
+
+
+def _informed(
+    new: State, settings: Settings, learner: LearnerState, words: Mapping[str, object], doubt: Doubt
+) -> LearnerState:
+    """Bring what is known of a learner up to date."""
+    refused = learner.doubt is not None and learner.doubt.why is Why.REFUSED
+    if not words and (learner.capability is not None or refused):
+        return learner
+    heard = None
+    if words:
+        try:
+            heard = Capability.parse(words, fallback_name=learner.name)
+        except ValueError as error:
+            doubt = Doubt(Why.REFUSED, str(error))
+            new.notes.append(f"{learner.name}: {doubt}")
+            if learner.capability is not None:
+                return learner
+    base = learner.capability or settings.default_capability(learner.name)
+    capability = base if heard is None else heard.over(base)
+    assumed = doubt.why is Why.SILENT and isinstance(settings.learning, Learning)
+    if capability is None and (assumed or doubt.why is Why.UNTOLD):
+        capability = Capability(learner.name)
+    learner = replace(learner, declared=learner.declared or (heard is not None and heard.able))
+    if capability is not None and capability == learner.capability:
+        return learner
+    able = capability is not None and capability.able
+    return replace(learner, capability=capability, costs=None, doubt=None if able else doubt)

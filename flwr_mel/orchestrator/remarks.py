@@ -1,0 +1,99 @@
+"""What people should know of how their project follows its tasks: each kind is said once, with the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from flwr_mel import wire
+from flwr_mel._text import printable
+from flwr_mel.allocation.limiting import Limit
+from flwr_mel.orchestrator.cycle_time import MOST_EPOCHS
+from flwr_mel.orchestrator.settings import Settings
+from flwr_mel.orchestrator.state import Returned, State
+from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+
+_NAMED = 3
+_LONGEST = 300
+_READ = (
+    "Let the client read them from the run config or the message's config under a usual name, such as "
+    "local-epochs, name the key by MelStrategy(..., epochs_key=...), or use "
+    "Assignment.from_message(message).epochs"
+)
+_CHOOSE = (
+    "One more line in the client lets slow devices use fewer: loader = "
+    "Assignment.from_message(message).loader(loader), or rows = Assignment.from_message(message)"
+    ".choose(len(data)); classic: Assignment.from_config(config)"
+)
+
+
+def remarks(state: State, settings: Settings, record: CycleRecord, back: Returned) -> dict[str, str]:
+    """Return what is to be said after a cycle and was not said before, by its kind.
+
+    Parameters
+    ----------
+    state : State
+        With what was seen of the learners, and what was said already.
+    settings : Settings
+        What the user asks for.
+    record : CycleRecord
+        The cycle's.
+    back : Returned
+        What came back.
+    """
+    rows = [row for row in record.learners if row.outcome is Outcome.USED]
+    own = {row.node: state.learners[row.node].own for row in rows}
+    said = {row.node: back.reports.get(row.node, {}) for row in rows}
+    found: Mapping[str, tuple[Sequence[LearnerRecord], str]] = {
+        "no report": (
+            [row for row in rows if row.free and own[row.node] is None],
+            "no report came with the reply, so nothing can be measured and all goes on as before. Put "
+            "mel_mod first in ClientApp(mods=[...]), and use the same version of flwr_mel on both sides",
+        ),
+        "epochs": (
+            [row for row in rows if (x := own[row.node]) is not None and not x.steers_epochs],
+            "the app did not read the epochs of the task; what it does by itself is planned instead. "
+            + _READ,
+        ),
+        "unseen": (
+            [
+                row
+                for row in rows
+                if said[row.node].get(wire.EPOCHS_READ) == wire.UNKNOWN
+                and ((x := own[row.node]) is None or x.steers_epochs)
+            ],
+            "the app copied its whole config, so that it cannot be seen whether it read its epochs; it is "
+            "taken for granted that it did",
+        ),
+        "samples": (
+            [row for row in rows if (x := own[row.node]) is not None and not x.steers_samples],
+            "the app uses all its samples in every cycle, so that only epochs can be planned. " + _CHOOSE,
+        ),
+        "batches": (
+            [row for row in rows if not row.free and back.claims.get(row.node, row.weight) < row.weight],
+            "the app reports fewer examples than samples were used, perhaps batches. What counts is the "
+            "server's own number of samples. Report len(loader.dataset), not len(loader)",
+        ),
+        "max_epochs": (
+            [row for row in rows if row.limited_by is Limit.MAX_EPOCHS and settings.max_epochs is None],
+            f"more epochs would fit into the time, but nobody does more than {MOST_EPOCHS} times the "
+            "project's own. MelStrategy(..., max_epochs=...) sets another limit",
+        ),
+        "problem": (
+            [row for row in rows if said[row.node].get(wire.PROBLEM)],
+            next(
+                (printable(str(w[wire.PROBLEM]), _LONGEST) for w in said.values() if w.get(wire.PROBLEM)), ""
+            ),
+        ),
+    }
+    return {
+        kind: f"{_names(who)}: {text}"
+        for kind, (who, text) in found.items()
+        if who and kind not in state.remarked
+    }
+
+
+def _names(rows: Sequence[LearnerRecord]) -> str:
+    """Name a few learners and count the others."""
+    named = ", ".join(printable(row.learner) for row in rows[:_NAMED])
+    word = "learner" if len(rows) == 1 else "learners"
+    return f"{word} {named}" + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
