@@ -1,0 +1,1 @@
+"""The Flower app: server, virtual learners, and what a run leaves behind."""

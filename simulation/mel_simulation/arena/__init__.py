@@ -1,0 +1,1 @@
+"""The arena: our schemes against what people would use instead, on one virtual clock."""

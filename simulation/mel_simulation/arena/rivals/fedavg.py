@@ -1,0 +1,46 @@
+"""FedAvg: everybody does the same epochs on all its data; the round waits, or drops who is late.
+
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mel_simulation.arena.rounds import average, epoch_seconds, gather, held_by
+from mel_simulation.arena.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class FedAvg:
+    """Rounds of equal epochs.
+
+    Parameters
+    ----------
+    epochs : int
+        Of everybody.
+    present : float
+        Share of the learners that the round waits for, by their expected times; 1: all.
+    """
+
+    epochs: int = 1
+    present: float = 1.0
+
+    def run(self, world: World) -> None:
+        """Send all, wait for those within the deadline, average by what they hold."""
+        takes = epoch_seconds(world, self.epochs)
+        # The deadline lets the given share of the learners report.
+        deadline = float(np.sort(takes)[int(np.ceil(self.present * len(world))) - 1]) * (1 + 1e-9)
+        while not world.over:
+            until = world.now + deadline
+            back = gather(world, [world.send(k, self.epochs) for k in range(len(world))], until)
+            if back and not world.over:
+                world.publish(average(back, held_by(world, back)))
+
+
+RIVALS = {
+    "fedavg": (FedAvg(1), FedAvg(2), FedAvg(3), FedAvg(5)),
+    "fedavg-drop": (FedAvg(2, 0.8), FedAvg(2, 0.6), FedAvg(5, 0.8), FedAvg(5, 0.6)),
+}

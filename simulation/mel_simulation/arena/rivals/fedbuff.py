@@ -1,0 +1,54 @@
+"""FedBuff: asynchronous, but the model moves only when a buffer of changes is full.
+
+Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation", AISTATS 2022: changes are scaled
+by 1 / sqrt(1 + staleness).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mel_simulation.arena.rounds import moved
+from mel_simulation.arena.world import Arrival, World
+
+
+@dataclass(frozen=True, slots=True)
+class FedBuff:
+    """Everybody is always busy; the server steps when enough has come.
+
+    Parameters
+    ----------
+    buffer : int
+        Changes per step of the server.
+    epochs : int
+        Local epochs.
+    rate : float
+        The server's learning rate.
+    """
+
+    buffer: int = 10
+    epochs: int = 1
+    rate: float = 1.0
+
+    def run(self, world: World) -> None:
+        """Collect changes, step when the buffer is full."""
+        full: list[Arrival] = []
+        for k in range(len(world)):
+            world.send(k, self.epochs)
+        while not world.over:
+            arrival = world.wait()
+            if arrival is None:
+                return
+            full.append(arrival)
+            if len(full) >= min(self.buffer, len(world)):
+                # In the order of the jobs' numbers: sums of floats depend on it.
+                full.sort(key=lambda a: a.job.number)
+                scale = [self.rate * (1 + world.version - a.job.version) ** -0.5 / len(full) for a in full]
+                world.publish(moved(world.model, full, scale))
+                full = []
+            world.send(arrival.job.learner, self.epochs)
+
+
+RIVALS = {
+    "fedbuff": (FedBuff(), FedBuff(5), FedBuff(10, 3), FedBuff(5, 3)),
+}

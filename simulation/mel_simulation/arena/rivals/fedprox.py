@@ -1,0 +1,47 @@
+"""FedProx with partial work: a deadline, within which everybody does as many epochs as it can.
+
+Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020: devices may do inexact work, and a
+proximal term keeps them near the model they began with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mel_simulation.arena.rounds import average, gather, held_by, most_epochs
+from mel_simulation.arena.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class FedProx:
+    """Rounds with a deadline.
+
+    Parameters
+    ----------
+    proximal : float
+        mu.
+    deadline : float
+        Of a round, in rounds of FedAvg with one epoch.
+    epochs : int
+        The most anybody does.
+    """
+
+    proximal: float = 0.01
+    deadline: float = 1.0
+    epochs: int = 5
+
+    def run(self, world: World) -> None:
+        """Send what fits, wait, average by what they hold."""
+        fits = most_epochs(world, self.deadline * world.round_s, self.epochs)
+        while not world.over:
+            jobs = [world.send(k, int(n), proximal=self.proximal) for k, n in enumerate(fits) if n]
+            back = gather(world, jobs)
+            if back and not world.over:
+                world.publish(average(back, held_by(world, back)))
+            if not jobs:
+                world.wait()
+
+
+RIVALS = {
+    "fedprox": (FedProx(), FedProx(0.1), FedProx(0.01, 2.0, 10), FedProx(0.1, 2.0, 10)),
+}

@@ -1,0 +1,85 @@
+"""FedZero's rule: the shortest round in which enough learners can do their least work on their energy.
+
+Wiesner et al., "FedZero: Leveraging Renewable Excess Energy in Federated Learning", e-Energy 2024. Here a
+learner's energy is its limit, a power times the round's length, in place of excess solar power; learners that
+took part are blocked and come back by chance, the sooner the rarer they have been used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flwr_mel._validate import FloatArray, IntArray
+from mel_simulation.arena.rounds import average, epoch_seconds, gather, held_by
+from mel_simulation.arena.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class FedZero:
+    """Rounds as long as the energy asks.
+
+    Parameters
+    ----------
+    share : float
+        Of the learners that a round needs.
+    most : int
+        Most epochs of a learner; the least is one.
+    fairness : float
+        alpha: how strongly frequent learners are kept out.
+    """
+
+    share: float = 0.5
+    most: int = 5
+    fairness: float = 1.0
+
+    def run(self, world: World) -> None:
+        """Find the round, ask its learners for what fits, average."""
+        wanted = max(1, round(self.share * len(world)))
+        power = world.setting.power_w or np.inf
+        used = np.zeros(len(world), dtype=np.int64)
+        blocked = np.zeros(len(world), dtype=bool)
+        loss = np.ones(len(world))
+        rng = world.rng(4)
+        needs = np.maximum(epoch_seconds(world), self._energy(world, 1) / power)
+        while not world.over:
+            blocked &= rng.random(len(world)) >= _released(used, self.fairness)
+            able = np.flatnonzero(~blocked)
+            if len(able) < wanted:
+                blocked[:] = False
+                able = np.arange(len(world))
+            length = float(np.sort(needs[able])[wanted - 1])
+            fits = able[needs[able] <= length]
+            # Among those who can, the ones whose data are learnt least.
+            chosen = np.sort(fits[np.argsort(-(world.held * loss)[fits], kind="stable")][:wanted])
+            jobs = [world.send(int(k), self._epochs(world, int(k), length, power)) for k in chosen]
+            back = gather(world, jobs)
+            for arrival in back:
+                loss[arrival.job.learner] = arrival.loss
+            used[chosen] += 1
+            blocked[chosen] = True
+            if back and not world.over:
+                world.publish(average(back, held_by(world, back)))
+
+    def _energy(self, world: World, epochs: int) -> FloatArray:
+        return world.joules(np.full(len(world), epochs, dtype=np.int64), world.held)
+
+    def _epochs(self, world: World, learner: int, length: float, power: float) -> int:
+        fits = 1
+        for epochs in range(2, self.most + 1):
+            time_s = epoch_seconds(world, epochs)[learner]
+            if time_s <= length and self._energy(world, epochs)[learner] <= power * length:
+                fits = epochs
+        return fits
+
+
+def _released(used: IntArray, fairness: float) -> FloatArray:
+    """Return the chance to be let in again: 1 up to the mean use, less above it."""
+    above = np.maximum(used - used.mean(), 0.0)
+    return np.where(above > 0, (1 + above) ** -fairness, 1.0)
+
+
+RIVALS = {
+    "fedzero": (FedZero(), FedZero(0.3), FedZero(0.8), FedZero(0.5, 10)),
+}

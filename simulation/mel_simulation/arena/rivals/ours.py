@@ -1,0 +1,81 @@
+"""Ours: epochs and samples for everybody by exact allocation within a cycle time and energy limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flwr_mel.allocation import AllocationProblem, Solution, Status, allocate
+from flwr_mel.learners import least_batch
+from flwr_mel.orchestrator.averaging import Average
+from flwr_mel.solvers.schemes import SchemeName, scheme
+from mel_simulation.arena.rounds import blended, gather
+from mel_simulation.arena.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """Cycles of equal length.
+
+    Parameters
+    ----------
+    name : str
+        Of the scheme.
+    cycle : float
+        T, in rounds of FedAvg with one epoch.
+    staleness : int
+        c; 0 for synchronous schemes.
+    share : float
+        d as a share of all data; less where the fleet cannot carry it.
+    average : Average
+        The paper's rule or FedNova's.
+    """
+
+    name: str
+    cycle: float = 1.0
+    staleness: int = 2
+    share: float = 0.5
+    average: Average = Average.SAMPLES
+
+    def run(self, world: World) -> None:
+        """Allocate once (costs do not change), then go from cycle to cycle."""
+        plan = self._plan(world)
+        who = np.flatnonzero(plan.epochs)
+        cycle = 0
+        while not world.over:
+            cycle += 1
+            jobs = [
+                world.send(int(k), int(plan.epochs[k]), world.choose(int(k), int(plan.samples[k]), cycle))
+                for k in who
+            ]
+            back = gather(world, jobs)
+            if back and not world.over:
+                world.publish(blended(world, back, self.average))
+
+    def _plan(self, world: World) -> Solution:
+        time_s = self.cycle * world.round_s
+        total = max(1, int(self.share * world.held.sum()))
+        which = scheme(self.name, None if SchemeName(self.name).synchronous else self.staleness)
+        problem = AllocationProblem(
+            world.costs,
+            time_s,
+            world.setting.power_w * time_s or None,
+            total_samples=total,
+            staleness=which.staleness,
+            min_samples=least_batch(total, len(world)),
+            max_samples=world.held,
+        )
+        plan = allocate(problem, which.solver, throw=False)
+        if plan.status is Status.INFEASIBLE and plan.diagnosis is not None:
+            plan = allocate(problem.replace(total_samples=plan.diagnosis.carried), which.solver)
+        return plan
+
+
+def _grid(name: str) -> tuple[Allocated, ...]:
+    first = Allocated(name, staleness=0 if SchemeName(name).synchronous else 2)
+    longer = replace(first, cycle=2.0)
+    return first, longer, replace(first, average=Average.NOVA), replace(longer, average=Average.NOVA)
+
+
+RIVALS = {name: _grid(name) for name in ("ha-asyn", "ha-sync", "ha-progress", "soonest", "cheapest")}

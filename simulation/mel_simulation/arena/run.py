@@ -1,0 +1,189 @@
+"""All bouts of a profile, side by side as Ray tasks; each is on disk as soon as it is over.
+
+First every rival's settings meet on the tuning seed, which is never reported; the one that reaches the last
+target soonest is taken for the reported seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from flwr_mel._files import atomically
+from mel_simulation.app.run_dir import versions
+from mel_simulation.arena.bout import Bout, fight
+from mel_simulation.arena.rivals import RIVALS
+from mel_simulation.arena.setting import Profile, Setting
+from mel_simulation.engine.processes import orderly, undisturbed
+from mel_simulation.engine.ray_start import start_ray
+
+_TICK_S = 0.5
+Outcome = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The directory of an arena.
+
+    Parameters
+    ----------
+    path : Path
+        Made when first written to.
+    """
+
+    path: Path
+
+    def outcome(self, bout: Bout) -> Outcome | None:
+        """Return a finished bout."""
+        file = self.path / "bouts" / f"{bout.key}.json"
+        found: Outcome | None = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        return found
+
+    def keep(self, bout: Bout, outcome: Outcome, log: Sequence[Any]) -> None:
+        """Keep a finished bout: its log first, so that no outcome is without one."""
+        lines = [
+            json.dumps({k: v for k, v in asdict(event).items() if v not in (-1, 0, 0.0)}) for event in log
+        ]
+        where = self.path / "logs" / f"{bout.key}.jsonl"
+        atomically(where, lambda f: f.write("\n".join(lines) + "\n"))
+        text = json.dumps(outcome, allow_nan=False)
+        atomically(self.path / "bouts" / f"{bout.key}.json", lambda f: f.write(text))
+
+    def collect(self, profile: Profile) -> Path:
+        """Write ``arena.jsonl``: a line about the arena, then the finished bouts in their order."""
+        bouts, settings = planned(profile, self)
+        done = [found for bout in bouts if (found := self.outcome(bout)) is not None]
+        notices = sorted({n for s in profile.settings if (n := s.job.notice)})
+        about = {
+            "profile": profile.name,
+            "versions": versions(),
+            "notice": " ".join(notices),
+            "bouts": len(bouts) + settings,
+            "settings": [_described(setting) for setting in profile.settings],
+            "seeds": list(profile.seeds),
+            "tuning_seed": profile.tuning_seed,
+        }
+        lines = [
+            json.dumps({"about": about}, allow_nan=False),
+            *(json.dumps(o, allow_nan=False) for o in done),
+        ]
+        path = self.path / "arena.jsonl"
+        atomically(path, lambda f: f.write("\n".join(lines) + "\n"))
+        return path
+
+
+def _described(setting: Setting) -> dict[str, Any]:
+    return {key: value for key, value in asdict(setting).items() if key != "data_dir"}
+
+
+def names_of(profile: Profile) -> tuple[str, ...]:
+    """Return the rivals of a profile."""
+    return profile.rivals or tuple(RIVALS)
+
+
+def tuning_bouts(profile: Profile, setting: Setting, rival: str) -> list[Bout]:
+    """Return the bouts by which a rival's setting is chosen; empty where nothing is tuned."""
+    if profile.tuning_seed is None:
+        return []
+    return [Bout(setting, rival, i, profile.tuning_seed) for i in range(len(RIVALS[rival]))]
+
+
+def chosen(profile: Profile, setting: Setting, rival: str, store: Store) -> int | None:
+    """Return which of a rival's settings is reported; None while that is not known."""
+    outcomes = [store.outcome(bout) for bout in tuning_bouts(profile, setting, rival)]
+    if not outcomes:
+        return 0
+    marks = [mark(outcome) for outcome in outcomes if outcome is not None]
+    return marks.index(min(marks)) if len(marks) == len(outcomes) else None
+
+
+def mark(outcome: Outcome) -> tuple[float, ...]:
+    """Return what a choice is made by: time to the last target, to the one before, ..., then the accuracy."""
+    times = [inf if r is None else float(r["time_s"]) for r in reversed(outcome["reached"])]
+    return (*times, -float(outcome["curve"][-1][1]))
+
+
+def planned(profile: Profile, store: Store) -> tuple[list[Bout], int]:
+    """Return the bouts that can be named by now, and how many more will follow."""
+    bouts: list[Bout] = []
+    later = 0
+    for setting in profile.settings:
+        for rival in names_of(profile):
+            bouts += tuning_bouts(profile, setting, rival)
+            choice = chosen(profile, setting, rival, store)
+            if choice is None:
+                later += len(profile.seeds)
+            else:
+                bouts += [Bout(setting, rival, choice, seed) for seed in profile.seeds]
+    return bouts, later
+
+
+def hold(
+    profile: Profile,
+    store: Store,
+    show: Callable[[str, int, int], None],
+    workers: int = 0,
+    address: str = "",
+) -> None:
+    """Hold what is missing of an arena; SIGTERM ends it as Ctrl-C does.
+
+    Parameters
+    ----------
+    profile : Profile
+        Which bouts.
+    store : Store
+        Where they go.
+    show : callable
+        Told phase, bouts done and bouts in all.
+    workers : int
+        Bouts at a time; 0: one per CPU.
+    address : str
+        An existing Ray cluster; empty: Ray on this machine.
+    """
+    bouts, later = planned(profile, store)
+    if not later and all(store.outcome(bout) is not None for bout in bouts):
+        return
+    show("starting Ray", *_count(profile, store))
+    scratch = tempfile.mkdtemp(prefix="mel-")
+    with orderly():
+        ray: Any = None
+        try:
+            ray = start_ray(workers, address, scratch)
+            with orderly():  # Ray takes SIGTERM for itself when it starts
+                _hold(profile, store, show, ray)
+        finally:
+            with undisturbed():
+                if ray is not None:
+                    ray.shutdown()
+                shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _hold(profile: Profile, store: Store, show: Callable[[str, int, int], None], ray: Any) -> None:
+    remote = ray.remote(num_cpus=1)(fight)
+    slots = int(ray.cluster_resources().get("CPU", 1))
+    flying: dict[Any, Bout] = {}
+    while True:
+        bouts, later = planned(profile, store)
+        busy = set(flying.values())
+        todo = [bout for bout in bouts if bout not in busy and store.outcome(bout) is None]
+        if not todo and not flying and not later:
+            return
+        for bout in todo[: slots - len(flying)]:
+            flying[remote.remote(bout)] = bout
+        ready, _ = ray.wait(list(flying), num_returns=1, timeout=_TICK_S)
+        for reference in ready:
+            bout = flying.pop(reference)
+            store.keep(bout, *ray.get(reference))
+        show("fighting", *_count(profile, store))
+
+
+def _count(profile: Profile, store: Store) -> tuple[int, int]:
+    bouts, later = planned(profile, store)
+    done = sum((store.path / "bouts" / f"{bout.key}.json").exists() for bout in bouts)
+    return done, len(bouts) + later

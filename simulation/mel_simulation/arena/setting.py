@@ -1,0 +1,187 @@
+"""A setting of the arena: which learners hold which data and learn what, and how long they may."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flwr_mel._validate import IntArray, complain, count, number
+from flwr_mel.costs import Coefficients
+from flwr_mel.learners import Device, PaperFleet
+from flwr_mel.learners.phones import PhoneFleet
+from mel_simulation.arena.tasks import TASKS, task_of
+from mel_simulation.arena.tasks.task import Task
+from mel_simulation.scenario.partition import partition
+
+FLEETS = ("paper", "phones")
+#: How data are split: by chance, by Dirichlet's distribution over the labels, or by who said it.
+IID, SPEAKERS = "iid", "speakers"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all rivals meet. Times are in virtual seconds, by the cost model.
+
+    Parameters
+    ----------
+    name, title : str
+        For files and for people.
+    task : str
+        What is learnt, see `mel_simulation.arena.tasks`.
+    samples : int
+        Training samples that are used; 0: all.
+    fleet : str
+        "paper": the paper's devices, places drawn by the seed; "phones": models and links of the seed, up to
+        41 times apart in speed.
+    learners : int
+        K.
+    split : str
+        "iid", "speakers", or Dirichlet's concentration as a number.
+    targets : tuple of float
+        Test accuracies (0 to 1) to be reached, rising; a bout is over when the last one is.
+    rounds : float
+        How long a bout may last, in rounds of plain FedAvg with one epoch on all data.
+    power_w : float
+        Energy limit of a learner per second of a cycle, W; 0: none.
+    data_dir : str
+        Where the data are; empty: where the simulation looks for them. Not part of the result.
+    """
+
+    name: str
+    title: str
+    task: str
+    samples: int = 0
+    fleet: str = "paper"
+    learners: int = 20
+    split: str = IID
+    targets: tuple[float, ...] = (0.9,)
+    rounds: float = 20.0
+    power_w: float = 1.0
+    data_dir: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        for key, value, choices in (("task", self.task, TASKS), ("fleet", self.fleet, FLEETS)):
+            if value not in choices:
+                raise complain(key, f"one of {', '.join(choices)}", value)
+        count("samples", self.samples)
+        count("learners", self.learners, least=2)
+        number("rounds", self.rounds, above=0)
+        number("power_w", self.power_w, least=0)
+        object.__setattr__(self, "targets", tuple(self.targets))
+        rising = list(self.targets) == sorted(set(self.targets)) and self.targets
+        if not rising or not all(0 < target < 1 for target in self.targets):
+            raise complain("targets", "rising accuracies between 0 and 1", self.targets)
+        if self.split not in (IID, SPEAKERS):
+            number("split", _alpha(self.split), above=0)
+
+    @classmethod
+    def parse(cls, values: dict[str, Any], data_dir: str = "") -> Setting:
+        """Read a table of a profile."""
+        known = {f for f in cls.__dataclass_fields__ if f != "data_dir"}
+        unknown = values.keys() - known
+        if unknown:
+            raise complain("setting", f"made of {', '.join(sorted(known))}", sorted(unknown)[0])
+        return cls(**values, data_dir=data_dir)
+
+    @property
+    def job(self) -> Task:
+        """What is learnt."""
+        return task_of(self.task, self.data_dir, self.samples)
+
+    def parts(self, seed: int) -> list[IntArray]:
+        """Return the rows that each learner holds."""
+        labels = self.job.labels
+        if self.split == SPEAKERS:
+            return _by_group(labels.astype(np.int64), self.learners, seed)
+        alpha = None if self.split == IID else _alpha(self.split)
+        return partition(labels, self.learners, alpha, seed)
+
+    def devices(self, seed: int) -> list[Device]:
+        """Return the learners' devices."""
+        if self.fleet == "phones":
+            return PhoneFleet(seed, self.learners).devices(1)
+        return list(PaperFleet(seed, self.learners, 0.0, 0.0, 0.0).devices(1))
+
+    def coefficients(self, seed: int) -> Coefficients:
+        """Return what work costs each learner."""
+        return Coefficients.from_devices(self.devices(seed), self.job.workload)
+
+
+def _alpha(split: str) -> float:
+    try:
+        return float(split)
+    except ValueError:
+        raise complain("split", "iid, speakers or a number", split) from None
+
+
+def _by_group(groups: IntArray, learners: int, seed: int) -> list[IntArray]:
+    """Give whole groups to learners, the largest first to whom holds least; equals in an order by chance."""
+    names, sizes = np.unique(groups, return_counts=True)
+    if len(names) < learners:
+        raise complain("learners", f"at most the {len(names)} speakers", learners)
+    order = np.random.default_rng([seed, 11]).permutation(len(names))
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    held, owner = np.zeros(learners, dtype=np.int64), np.zeros(len(names), dtype=np.int64)
+    for group in order:
+        mine = int(held.argmin())
+        owner[group], held[mine] = mine, held[mine] + sizes[group]
+    of_row = owner[np.searchsorted(names, groups)]
+    return [np.flatnonzero(of_row == k) for k in range(learners)]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Which bouts there are.
+
+    Parameters
+    ----------
+    name : str
+        Of the file.
+    settings : tuple of Setting
+        In the order of the page.
+    seeds : tuple of int
+        Reported ones.
+    tuning_seed : int or None
+        On which the rivals' settings are chosen, never reported; None: the first of each rival's list is
+        taken.
+    rivals : tuple of str
+        Their names; empty: all.
+    """
+
+    name: str
+    settings: tuple[Setting, ...]
+    seeds: tuple[int, ...]
+    tuning_seed: int | None = None
+    rivals: tuple[str, ...] = ()
+
+
+def profiles() -> dict[str, Path]:
+    """Return the profiles that come along."""
+    return {path.stem: path for path in sorted((Path(__file__).parent / "profiles").glob("*.toml"))}
+
+
+@lru_cache(maxsize=4)
+def read_profile(path: Path, data_dir: str = "") -> Profile:
+    """Read a profile.
+
+    Parameters
+    ----------
+    path : Path
+        A TOML file: ``seeds``, optionally ``tuning-seed`` and ``rivals``, and ``[[setting]]`` tables.
+    data_dir : str
+        Directory of the data.
+    """
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    unknown = content.keys() - {"seeds", "tuning-seed", "rivals", "setting"}
+    if unknown or not content.get("setting") or not content.get("seeds"):
+        raise complain(str(path), "made of seeds, tuning-seed, rivals and [[setting]]", sorted(content))
+    settings = tuple(Setting.parse(table, data_dir) for table in content["setting"])
+    seeds, tuning = tuple(content["seeds"]), content.get("tuning-seed")
+    if tuning in seeds:
+        raise complain("tuning-seed", "none of the seeds that are reported", tuning)
+    return Profile(path.stem, settings, seeds, tuning, tuple(content.get("rivals", ())))

@@ -1,0 +1,167 @@
+"""A task: samples with labels, and a model that is trained on some of them and judged on others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from flwr_mel._validate import IntArray
+from flwr_mel.costs import Workload
+from mel_simulation.scenario.network import Weights, single_thread
+
+Groups: TypeAlias = npt.NDArray[np.integer]
+#: Test samples by which models are judged: they are looked at several times per round.
+TEST_SAMPLES = 2000
+
+
+class Task(Protocol):
+    """What a learner can do with its rows, and what the server can find out about a model."""
+
+    @property
+    def labels(self) -> Groups:
+        """Label of each training sample, by which learners' data differ."""
+        ...
+
+    @property
+    def workload(self) -> Workload:
+        """What a sample and the model cost."""
+        ...
+
+    @property
+    def notice(self) -> str:
+        """What a reader must know about the data."""
+        ...
+
+    @property
+    def batch(self) -> int:
+        """Samples of one step of SGD."""
+        ...
+
+    def initial(self, seed: int) -> Weights:
+        """Draw a model."""
+        ...
+
+    def train(
+        self, weights: Weights, rows: IntArray, epochs: int, rng: np.random.Generator, proximal: float
+    ) -> tuple[Weights, float]:
+        """Train by SGD on some rows; return the new model and the mean loss over the last epoch."""
+        ...
+
+    def evaluate(self, weights: Weights) -> float:
+        """Return the accuracy on the test set, from 0 to 1."""
+        ...
+
+    def accuracy_on(self, weights: Weights, rows: IntArray) -> float:
+        """Return the accuracy on some training rows (what TiFL asks its tiers for)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TorchTask:
+    """A task for a small torch module without buffers: plain SGD by autograd on one thread.
+
+    Parameters
+    ----------
+    build : callable
+        Returns the module; its weights are drawn by torch's generator.
+    train_x, train_y, test_x, test_y : tensors
+        Ready for the module and for the cross-entropy of its outputs.
+    labels : int array
+        By which learners' data differ.
+    workload : Workload
+        What a sample and the model cost.
+    batch, lr : int, float
+        Of the SGD.
+    notice : str
+        What a reader must know about the data.
+    """
+
+    build: Callable[[], torch.nn.Module]
+    train_x: torch.Tensor
+    train_y: torch.Tensor
+    test_x: torch.Tensor
+    test_y: torch.Tensor
+    labels: Groups
+    workload: Workload
+    batch: int
+    lr: float
+    notice: str = ""
+
+    def initial(self, seed: int) -> Weights:
+        """Draw a model."""
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return _weights(self.build())
+
+    def train(
+        self, weights: Weights, rows: IntArray, epochs: int, rng: np.random.Generator, proximal: float
+    ) -> tuple[Weights, float]:
+        """Train as `Task.train` says; the step of a short last batch is scaled by its share."""
+        model = self._load(weights)
+        anchors = [p.detach().clone() for p in model.parameters()]
+        loss_sum = 0.0
+        with single_thread():
+            for epoch in range(epochs):
+                order = torch.from_numpy(rows[rng.permutation(len(rows))])
+                for part in torch.split(order, self.batch):
+                    loss = self._loss(model(self.train_x[part]), self.train_y[part])
+                    model.zero_grad()
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    step = self.lr * len(part) / self.batch
+                    with torch.no_grad():
+                        for p, anchor in zip(model.parameters(), anchors, strict=True):
+                            if p.grad is not None:
+                                p.sub_(p.grad, alpha=step)
+                            if proximal:
+                                p.lerp_(anchor, step * proximal / (1 + step * proximal))
+                    if epoch == epochs - 1:
+                        loss_sum += loss.item() * len(part)
+        return _weights(model), loss_sum / len(rows)
+
+    def evaluate(self, weights: Weights) -> float:
+        """Return the accuracy on the test set."""
+        return self._accuracy(weights, self.test_x, self.test_y)
+
+    def accuracy_on(self, weights: Weights, rows: IntArray) -> float:
+        """Return the accuracy on some training rows."""
+        mine = torch.from_numpy(rows)
+        return self._accuracy(weights, self.train_x[mine], self.train_y[mine])
+
+    def _accuracy(self, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> float:
+        model, right = self._load(weights), 0
+        with single_thread(), torch.inference_mode():
+            for some, wanted in zip(torch.split(x, 500), torch.split(y, 500), strict=True):
+                right += int((model(some).argmax(-1) == wanted).sum().item())
+        return right / y.numel()
+
+    def _loss(self, out: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(out.flatten(0, -2), wanted.flatten())
+
+    def _load(self, weights: Weights) -> torch.nn.Module:
+        model = self.build()
+        with torch.no_grad():
+            for p, w in zip(model.parameters(), weights, strict=True):
+                p.copy_(torch.from_numpy(w))
+        return model
+
+
+def _weights(model: torch.nn.Module) -> Weights:
+    return [p.detach().numpy().copy() for p in model.parameters()]
+
+
+def first_of(total: int, samples: int) -> IntArray:
+    """Return which samples are used: all, or the first ones of an order that is always the same.
+
+    Parameters
+    ----------
+    total, samples : int
+        How many there are, how many are wanted (0: all).
+    """
+    if not samples or samples >= total:
+        return np.arange(total)
+    return np.sort(np.random.default_rng(0).permutation(total)[:samples])

@@ -1,0 +1,106 @@
+"""Shakespeare: the next character of a speech, by a small GRU. Speakers are the natural groups."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+from urllib.request import urlopen
+
+import numpy as np
+import torch
+
+from flwr_mel._files import atomically
+from flwr_mel._text import message
+from flwr_mel.costs import Workload
+from mel_simulation.arena.tasks.task import TEST_SAMPLES, TorchTask, first_of
+from mel_simulation.scenario.data import TIMEOUT_S, cache_dir
+from mel_simulation.scenario.idx import DataError
+
+_NAME = "tinyshakespeare.txt"
+_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+_LENGTH = 30
+_BATCH, _LEARNING_RATE = 32, 1.0
+_SPEAKER = re.compile(r"^([A-Z][A-Za-z' ]{1,40}):$", re.MULTILINE)
+
+
+class NextCharacter(torch.nn.Module):
+    """Embedding, GRU, linear: about 30 thousand parameters."""
+
+    def __init__(self, characters: int) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(characters, 16)
+        self.memory = torch.nn.GRU(16, 80, batch_first=True)
+        self.out = torch.nn.Linear(80, characters)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the next character after every one of x."""
+        return self.out(self.memory(self.embedding(x))[0])  # type: ignore[no-any-return]
+
+
+def shakespeare(data_dir: str, samples: int) -> TorchTask:
+    """Return the task: windows of 30 characters, a tenth of every speaker's for the test.
+
+    Parameters
+    ----------
+    data_dir : str
+        Directory that holds ``tinyshakespeare.txt``, plain or gzip; empty: the cache, or a download into it.
+    samples : int
+        Training windows that are used; 0: all.
+    """
+    text = _read(Path(data_dir) if data_dir else None)
+    alphabet = sorted(set(text))
+    codes = {c: i for i, c in enumerate(alphabet)}
+    windows, speakers = _windows(text)
+    coded = torch.tensor([[codes[c] for c in window] for window in windows])
+    kept = np.arange(len(windows)) % 10 == 9
+    test, train = np.flatnonzero(kept), np.flatnonzero(~kept)
+    test = test[first_of(len(test), TEST_SAMPLES // 4)]  # a window has many characters
+    train = train[first_of(len(train), samples)]
+    x, y = coded[:, :-1], coded[:, 1:]
+    model = NextCharacter(len(alphabet))
+    return TorchTask(
+        lambda: NextCharacter(len(alphabet)),
+        x[train],
+        y[train],
+        x[test],
+        y[test],
+        speakers[train],
+        Workload.from_torch(model, x[:1], ship_data=False),
+        _BATCH,
+        _LEARNING_RATE,
+    )
+
+
+def _windows(text: str) -> tuple[list[str], np.ndarray]:
+    """Cut all speeches of each speaker into windows; return them with the speakers' numbers."""
+    said: dict[str, list[str]] = {}
+    parts = _SPEAKER.split(text)
+    for name, speech in zip(parts[1::2], parts[2::2], strict=True):
+        said.setdefault(name, []).append(speech)
+    windows, speakers = [], []
+    for number, speeches in enumerate(said.values()):
+        whole = "".join(speeches)
+        mine = [whole[i : i + _LENGTH + 1] for i in range(0, len(whole) - _LENGTH, _LENGTH)]
+        windows += mine
+        speakers += [number] * len(mine)
+    return windows, np.array(speakers)
+
+
+def _read(directory: Path | None) -> str:
+    kept = (directory or cache_dir()) / _NAME
+    zipped = kept.with_suffix(".txt.gz")
+    if zipped.exists():
+        return gzip.decompress(zipped.read_bytes()).decode()
+    if kept.exists():
+        return kept.read_text(encoding="utf-8")
+    remedy = f"Put {_NAME} (plain or .gz) into a directory and give it, or run once with internet access."
+    if directory is not None:
+        raise DataError(f"{directory} has no {_NAME}. {remedy}")
+    try:
+        with urlopen(_URL, timeout=TIMEOUT_S) as answer:
+            text = answer.read().decode()
+    except OSError as error:
+        raise DataError(f"shakespeare cannot be had: {message(error).rstrip('.')}. {remedy}") from error
+    atomically(kept, lambda file: file.write(text))
+    return str(text)

@@ -1,0 +1,163 @@
+"""What the bouts say: the time and energy that a rival takes, relative to ours on the same seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, inf, isfinite, log, sqrt
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any
+
+from scipy.stats import t
+
+from flwr_mel._validate import complain
+from mel_simulation.arena.rivals import OURS, RIVALS
+from mel_simulation.arena.run import mark
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A rival's cost over ours, geometric mean over paired seeds with a 95 % interval.
+
+    Parameters
+    ----------
+    value, low, high : float
+        The mean and the ends of its interval (0 and infinity where two seeds are too few).
+    pairs : int
+        Seeds in which at least one of the two reached the target.
+    never : int
+        Of these, seeds in which the rival did not; its cost there is taken for what it had spent by the
+        end, so the ratio is too small.
+    missed : int
+        Seeds in which ours did not; the ratio is too large then.
+    """
+
+    value: float
+    low: float
+    high: float
+    pairs: int
+    never: int
+    missed: int
+
+    @property
+    def verdict(self) -> str:
+        """Say who is better, where the interval leaves no doubt."""
+        if not self.pairs:
+            return "neither"
+        if self.low > 1 and not self.missed:
+            return "ours"
+        if self.high < 1 and not self.never:
+            return "rival"
+        return "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """The results of a profile.
+
+    Parameters
+    ----------
+    about : dict
+        The first line of ``arena.jsonl``.
+    rows : tuple of dict
+        Finished bouts.
+    """
+
+    about: Row
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Arena:
+        """Read ``arena.jsonl``, or the directory that holds it."""
+        file = path / "arena.jsonl" if path.is_dir() else path
+        if not file.exists():
+            raise complain("path", "an arena.jsonl, or a directory that holds one", str(path))
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        return cls(lines[0]["about"], tuple(lines[1:]))
+
+    @property
+    def names(self) -> list[str]:
+        """All contestants, in the order of the registry."""
+        here = {row["rival"] for row in self.rows}
+        return [name for name in RIVALS if name in here]
+
+    def reported(self, setting: str, rival: str) -> list[Row]:
+        """Return a rival's bouts with the seeds that are reported."""
+        return [
+            row
+            for row in self.rows
+            if row["setting"]["name"] == setting
+            and row["rival"] == rival
+            and row["seed"] in self.about["seeds"]
+        ]
+
+    def pick(self, setting: str) -> str:
+        """Return which of ours stands for us: the best one on the tuning seed, else ha-progress."""
+        tuned = [
+            (mark(row), row["rival"])
+            for row in self.rows
+            if row["setting"]["name"] == setting
+            and row["rival"] in OURS
+            and row["seed"] == self.about["tuning_seed"]
+        ]
+        return min(tuned)[1] if tuned else "ha-progress"
+
+    def ratio(self, setting: str, rival: str, target: int, what: str) -> Ratio:
+        """Compare a rival with our pick.
+
+        Parameters
+        ----------
+        setting, rival : str
+            Where, who.
+        target : int
+            Which of the setting's targets.
+        what : str
+            "time_s" or "energy_j".
+        """
+        mine = {row["seed"]: row for row in self.reported(setting, self.pick(setting))}
+        theirs = {row["seed"]: row for row in self.reported(setting, rival)}
+        logs, never, missed = [], 0, 0
+        for seed in sorted(mine.keys() & theirs.keys()):
+            (a, done), (b, reached) = (cost(each[seed], target, what) for each in (mine, theirs))
+            if done or reached:
+                logs.append(log(b / a))
+                never += not reached
+                missed += not done
+        return _interval(logs, never, missed)
+
+    def typical(self, setting: str, rival: str, target: int, what: str) -> float:
+        """Return the median cost over the seeds; infinity where half of them did not reach the target."""
+        found = [cost(row, target, what) for row in self.reported(setting, rival)]
+        return median(c if reached else inf for c, reached in found) if found else inf
+
+
+def cost(row: Row, target: int, what: str) -> tuple[float, bool]:
+    """Return what a bout took to a target and whether it got there; else what it had taken by its end."""
+    reached = row["reached"][target]
+    if reached is not None:
+        return float(reached[what]), True
+    at_s, _, energy_j = row["curve"][-1]
+    return float(at_s if what == "time_s" else energy_j), False
+
+
+def _interval(logs: Sequence[float], never: int, missed: int) -> Ratio:
+    if not logs:
+        return Ratio(1.0, 0.0, inf, 0, 0, 0)
+    middle, n = mean(logs), len(logs)
+    if n < 2:
+        return Ratio(exp(middle), 0.0, inf, n, never, missed)
+    half = float(t.ppf(0.975, n - 1)) * stdev(logs) / sqrt(n)
+    return Ratio(exp(middle), exp(middle - half), exp(middle + half), n, never, missed)
+
+
+def written(ratio: Ratio) -> str:
+    """Write a ratio for a table."""
+    if not ratio.pairs:
+        return "neither"
+    sign = "≥ " if ratio.never and not ratio.missed else "≤ " if ratio.missed and not ratio.never else ""
+    span = f" ({ratio.low:.2f} to {ratio.high:.2f})" if isfinite(ratio.high) else ""
+    return f"{sign}{ratio.value:.2f}{span}"

@@ -1,0 +1,259 @@
+"""The virtual world: learners with their costs and data, a clock, jobs in flight, and what has happened.
+
+A rival sends jobs, waits for what comes back and publishes models; it never sees how the time passes. The
+clock moves from event to event, so the order of arrivals is the cost model's and nothing else. Every move is
+written into `World.log`, from which `mel_simulation.arena.audit` reckons everything once more.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from flwr_mel._validate import FloatArray, IntArray
+from mel_simulation.arena.setting import Setting
+from mel_simulation.scenario.network import Weights
+
+#: Looks at the model per round of plain FedAvg.
+_LOOKS = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """One learner's work: some epochs over some of its rows, from one version of the model.
+
+    Parameters
+    ----------
+    number : int
+        Counted from 0.
+    learner, epochs : int
+        Who, how often.
+    rows : int array
+        On what.
+    version : int
+        Of the model it begins with.
+    sent_s, due_s : float
+        From when to when the learner is busy, both links included.
+    energy_j : float
+        What it spends.
+    proximal : float
+        mu of FedProx.
+    """
+
+    number: int
+    learner: int
+    epochs: int
+    rows: IntArray
+    version: int
+    sent_s: float
+    due_s: float
+    energy_j: float
+    proximal: float
+
+    def spent_j(self, now: float) -> float:
+        """Return what has been spent by now, evenly over its time."""
+        return self.energy_j * min(1.0, (now - self.sent_s) / (self.due_s - self.sent_s))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrival:
+    """What a learner brought back.
+
+    Parameters
+    ----------
+    job : Job
+        What it was asked.
+    start, weights : list of arrays
+        The model it began with and the one it made of it.
+    loss : float
+        Mean over its last epoch.
+    """
+
+    job: Job
+    start: Weights
+    weights: Weights
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the log."""
+
+    what: str
+    at_s: float
+    job: int = -1
+    learner: int = -1
+    epochs: int = 0
+    samples: int = 0
+    version: int = 0
+    energy_j: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The model as it was at a time."""
+
+    at_s: float
+    accuracy: float
+    energy_j: float
+    version: int
+
+
+class World:
+    """A setting and a seed, with a clock.
+
+    Parameters
+    ----------
+    setting : Setting
+        Who learns what.
+    seed : int
+        Of places, data, weights and SGD. Rivals with the same seed meet the same world.
+    """
+
+    def __init__(self, setting: Setting, seed: int) -> None:
+        self.setting, self.seed = setting, seed
+        self.task = setting.job
+        self.parts = setting.parts(seed)
+        self.held = np.array([len(part) for part in self.parts])
+        self.costs = setting.coefficients(seed)
+        self.model: Weights = self.task.initial(seed)
+        self.version, self.now = 0, 0.0
+        self.looks: list[Look] = []
+        self.log: list[Event] = []
+        #: One round of plain FedAvg with one epoch on all data: the unit of time of all settings.
+        self.round_s = float(self.seconds(np.ones(len(self), dtype=np.int64), self.held).max())
+        self.horizon_s = setting.rounds * self.round_s
+        self._flying: list[tuple[float, int]] = []
+        self._jobs: dict[int, tuple[Job, Weights]] = {}
+        self._busy: dict[int, int] = {}
+        self._sent, self._spent_j = 0, 0.0
+        self._reached = False
+        self._look(0.0)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up or the last target reached."""
+        return self._reached or self.now >= self.horizon_s
+
+    def rng(self, *label: int) -> np.random.Generator:
+        """Return a rival's own source of chance."""
+        return np.random.default_rng([self.seed, 5, *label])
+
+    def seconds(self, epochs: IntArray, samples: IntArray) -> FloatArray:
+        """Return how long everybody would take; 0 where there is nothing to do."""
+        return self.costs.time_s(epochs, samples)
+
+    def joules(self, epochs: IntArray, samples: IntArray) -> FloatArray:
+        """Return what everybody would spend."""
+        return self.costs.energy_j(epochs, samples)
+
+    def idle(self, learner: int) -> bool:
+        """Whether a learner has nothing to do."""
+        return learner not in self._busy
+
+    def send(self, learner: int, epochs: int, rows: IntArray | None = None, *, proximal: float = 0.0) -> Job:
+        """Give a learner work, from the present model.
+
+        Parameters
+        ----------
+        learner, epochs : int
+            Who, how many epochs.
+        rows : int array, optional
+            Which of the training samples, of its own; by default all that it holds.
+        proximal : float
+            mu of FedProx.
+        """
+        if not self.idle(learner):
+            raise RuntimeError(f"learner {learner} is busy with job {self._busy[learner]}")
+        rows = self.parts[learner] if rows is None else rows
+        some = np.zeros(len(self), dtype=np.int64)
+        many = some.copy()
+        some[learner], many[learner] = epochs, len(rows)
+        takes, costs = float(self.seconds(some, many)[learner]), float(self.joules(some, many)[learner])
+        job = Job(
+            self._sent, learner, epochs, rows, self.version, self.now, self.now + takes, costs, proximal
+        )
+        self._sent += 1
+        self._busy[learner] = job.number
+        self._jobs[job.number] = (job, self.model)
+        heapq.heappush(self._flying, (job.due_s, job.number))
+        self._note("send", job)
+        return job
+
+    def choose(self, learner: int, samples: int, *label: int) -> IntArray:
+        """Return some rows of a learner, by chance, without repeats."""
+        mine = self.parts[learner]
+        if samples >= len(mine):
+            return mine
+        return np.sort(self.rng(learner, *label).choice(mine, samples, replace=False))
+
+    def wait(self, until_s: float = inf) -> Arrival | None:
+        """Let time pass until a learner is back; None where nobody is by then, or the bout is over."""
+        until_s = min(until_s, self.horizon_s)
+        while self._flying and self._flying[0][1] not in self._jobs:
+            heapq.heappop(self._flying)  # called off
+        due = self._flying[0][0] if self._flying else inf
+        if due > until_s:
+            if until_s < inf:
+                self._pass(until_s)
+            return None
+        self._pass(due)
+        if self.over:
+            return None
+        _, number = heapq.heappop(self._flying)
+        job, start = self._jobs.pop(number)
+        del self._busy[job.learner]
+        self._spent_j += job.energy_j
+        self._note("arrive", job)
+        rng = np.random.default_rng([self.seed, 7, number])
+        weights, loss = self.task.train(start, job.rows, job.epochs, rng, job.proximal)
+        return Arrival(job, start, weights, loss)
+
+    def call_off(self, job: Job) -> None:
+        """Stop a job; what it has spent is spent."""
+        if job.number in self._jobs:
+            del self._jobs[job.number], self._busy[job.learner]
+            spent = job.spent_j(self.now)
+            self._spent_j += spent
+            self._note("stop", replace(job, energy_j=spent))
+
+    def publish(self, weights: Weights) -> None:
+        """Make a new version of the model."""
+        self.model, self.version = weights, self.version + 1
+        self.log.append(Event("model", self.now, version=self.version))
+
+    def energy_j(self) -> float:
+        """Return what all have spent by now."""
+        return self._spent_at(self.now)
+
+    def _spent_at(self, at_s: float) -> float:
+        # In the order of sending: sums of floats depend on it.
+        return self._spent_j + sum(job.spent_j(at_s) for job, _ in self._jobs.values())
+
+    def _pass(self, until_s: float) -> None:
+        """Move the clock, looking at the model on the way."""
+        step = self.round_s / _LOOKS
+        while not self._reached and len(self.looks) * step <= until_s:
+            self._look(len(self.looks) * step)
+        # Nothing happens after the look that saw the last target.
+        self.now = self.looks[-1].at_s if self._reached else until_s
+
+    def _look(self, at_s: float) -> None:
+        last = self.looks[-1] if self.looks else None
+        same = last is not None and last.version == self.version
+        accuracy = last.accuracy if last is not None and same else self.task.evaluate(self.model)
+        self.looks.append(Look(at_s, accuracy, self._spent_at(at_s), self.version))
+        self._reached = accuracy >= self.setting.targets[-1]
+
+    def _note(self, what: str, job: Job) -> None:
+        self.log.append(
+            Event(
+                what, self.now, job.number, job.learner, job.epochs, len(job.rows), job.version, job.energy_j
+            )
+        )

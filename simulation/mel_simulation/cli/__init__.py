@@ -1,0 +1,1 @@
+"""The commands that the simulation adds to ``flwr-mel``, found through entry points."""

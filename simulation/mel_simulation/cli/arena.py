@@ -1,0 +1,95 @@
+"""``flwr-mel arena``: our schemes against what people would use instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flwr_mel._validate import complain, count
+from flwr_mel.cli.shared import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
+from mel_simulation.cli.progress import progress
+
+EXAMPLES = (
+    "Examples:\n\nflwr-mel arena quick\n\nflwr-mel arena full --data-dir data --out results/arena\n\n"
+    "It may be killed at any time; the same command goes on."
+)
+_PROFILES = Path(__file__).parents[1] / "arena" / "profiles"
+
+app = typer.Typer(add_completion=False)
+
+
+def _names() -> dict[str, str]:
+    """Return the profiles that come along, each with its first comment; nothing heavy is imported."""
+    return {
+        path.stem: path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+        for path in sorted(_PROFILES.glob("*.toml"))
+    }
+
+
+def _complete(begun: str) -> list[str]:
+    return [name for name in _names() if name.startswith(begun)]
+
+
+@app.command(
+    epilog=EXAMPLES,
+    help="Let our schemes and those of other people learn the same, on one virtual clock.\n\n"
+    "Time and energy to an accuracy are compared on paired seeds. Results: OUT/arena.jsonl, one line per "
+    "bout; OUT/ARENA.md and OUT/figures/arena.png; OUT/logs has what happened in every bout.\n\nProfiles:"
+    + "".join(f"\n\n{name}: {text}" for name, text in _names().items()),
+)
+def arena(
+    profile: Annotated[
+        str,
+        typer.Argument(
+            help=f"A TOML file, or a profile: {', '.join(_names())}.",
+            autocompletion=_complete,
+        ),
+    ] = "quick",
+    out: Annotated[Path | None, typer.Option(help="Where results go; default: runs/arena-NAME.")] = None,
+    data_dir: Annotated[
+        str,
+        typer.Option(
+            help="Directory of the data: idx files below mnist and fashion-mnist, cifar-10-batches-py, "
+            "tinyshakespeare.txt. Default: the cache, or a download."
+        ),
+    ] = "",
+    workers: Annotated[int, typer.Option(help="Bouts at a time; 0: one per CPU.")] = 0,
+    ray_address: Annotated[str, typer.Option(envvar="RAY_ADDRESS", help="Existing Ray cluster.")] = "",
+) -> None:
+    """Hold an arena."""
+    file = _PROFILES / f"{profile}.toml" if profile in _names() else Path(profile)
+    where = (out or Path("runs") / f"arena-{file.stem}").resolve()
+    with bad_input({"data_dir": "--data-dir"}):
+        count("--workers", workers)
+        if not file.is_file():
+            raise complain("profile", f"one of {', '.join(_names())}, or a TOML file", profile)
+        try:
+            _hold(file, where, str(Path(data_dir).resolve()) if data_dir else "", workers, ray_address)
+        except ImportError as error:
+            missing_packages("arena", error, "simulation")
+
+
+def _hold(file: Path, where: Path, data_dir: str, workers: int, ray_address: str) -> None:
+    with progress(console(), "bouts") as show:
+        show("loading", 0, 1)
+        from mel_simulation.arena import page, run, verdict  # noqa: PLC0415
+        from mel_simulation.arena.bout import BrokenBout  # noqa: PLC0415
+        from mel_simulation.arena.setting import read_profile  # noqa: PLC0415
+
+        profile, store = read_profile(file, data_dir), run.Store(where)
+        for notice in sorted({setting.job.notice for setting in profile.settings} - {""}):
+            note(notice)
+        try:
+            run.hold(profile, store, show, workers, ray_address)
+        except BrokenBout as error:
+            stop(f"the arena failed: {error}. What is finished is in {store.collect(profile)}", FAILED)
+        except KeyboardInterrupt:
+            stop(
+                f"interrupted: what is finished is in {store.collect(profile)}; the same command goes on",
+                INTERRUPTED,
+            )
+    results = store.collect(profile)
+    paths = page.write(verdict.Arena.read(results), where)
+    typer.echo("\n".join(map(str, [results, *paths])))

@@ -1,0 +1,108 @@
+"""``flwr-mel sweep``: many simulations side by side."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from flwr_mel._validate import complain, count
+from flwr_mel.cli.shared import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
+from mel_simulation.cli.progress import progress
+from mel_simulation.sweep.cells import Cell, profiles, read_sweep
+
+EXAMPLES = (
+    "Examples:\n\nflwr-mel sweep quick\n\nflwr-mel sweep headline --data-dir mnist --out results/headline\n\n"
+    "flwr-mel sweep mine.toml\n\nIt may be killed at any time; the same command goes on."
+)
+_PROFILES = "".join(f"\n\n{name}: {text}" for name, (_, text) in profiles().items())
+
+app = typer.Typer(add_completion=False)
+
+
+def _complete(begun: str) -> list[str]:
+    return [name for name in profiles() if name.startswith(begun)]
+
+
+@app.command(
+    epilog=EXAMPLES,
+    help="Run a grid of simulations: schemes, limits, staleness, hand-outs, seeds, baselines.\n\n"
+    "A profile's name or a TOML file says which. Cells that come to the same training are computed once. "
+    f"Results: OUT/results.jsonl, one line per cell.\n\nProfiles:{_PROFILES}",
+)
+def sweep(
+    config: Annotated[
+        str,
+        typer.Argument(help=f"A TOML file, or a profile: {', '.join(profiles())}.", autocompletion=_complete),
+    ],
+    out: Annotated[Path | None, typer.Option(help="Where results go; default: runs/sweep-NAME.")] = None,
+    data_dir: Annotated[str, typer.Option(help="Directory of idx files.")] = "",
+    workers: Annotated[int, typer.Option(help="Trainings at a time; 0: one per CPU.")] = 0,
+    ray_address: Annotated[str, typer.Option(envvar="RAY_ADDRESS", help="Existing Ray cluster.")] = "",
+) -> None:
+    """Run a grid of simulations."""
+    path = profiles()[config][0] if config in profiles() else Path(config)
+    where = (out or Path("runs") / f"sweep-{path.stem}").resolve()
+    with bad_input({"data_dir": "--data-dir"}):
+        count("--workers", workers)
+        cells = read_sweep(path, str(Path(data_dir).resolve()) if data_dir else "")
+        typer.echo(
+            f"{len(cells)} of {len(cells)} cells in {compute(cells, where, console(), workers, ray_address)}"
+        )
+
+
+def compute(
+    cells: Sequence[Cell], out: Path, screen: Console, workers: int = 0, ray_address: str = ""
+) -> Path:
+    """Compute what is missing and return the file of results; whatever stops it, what is there is kept.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        The sweep.
+    out : Path
+        Its directory.
+    screen : Console
+        Where progress is shown.
+    workers, ray_address
+        As for `mel_simulation.sweep.run.sweep`.
+    """
+    if any(not cell.config.learners for cell in cells):
+        raise complain("learners", "at least 1 in every cell", 0)
+    try:
+        with progress(screen, "cells") as show:
+            show("loading", 0, len(cells))
+            return _compute(cells, out, show, workers, ray_address)
+    except ImportError as error:
+        missing_packages("sweep", error, "simulation")
+
+
+def _compute(
+    cells: Sequence[Cell], out: Path, show: Callable[..., None], workers: int, ray_address: str
+) -> Path:
+    from mel_simulation.scenario.job import dataset_of  # noqa: PLC0415
+    from mel_simulation.sweep import run  # noqa: PLC0415
+    from mel_simulation.sweep.results import Results  # noqa: PLC0415
+
+    logging.getLogger("mel_simulation").addHandler(logging.NullHandler())  # we show the notice ourselves
+    notices = {dataset_of(cell.config).notice: None for cell in cells}
+    notice = " ".join(filter(None, notices))
+    if notice:
+        note(notice)
+    results = Results(out)
+
+    def kept() -> str:
+        return f"{len(results.done(cells))} of {len(cells)} cells are in {results.collect(cells, notice)}"
+
+    try:
+        run.sweep(cells, results, lambda p: show(p.phase, p.done, p.cells), workers, ray_address)
+        show("done", len(cells), len(cells))
+    except run.SweepError as error:
+        stop(f"the sweep failed: {error}. {kept()}; the same command goes on", FAILED)
+    except KeyboardInterrupt:
+        stop(f"interrupted: {kept()}; the same command goes on", INTERRUPTED)
+    return results.collect(cells, notice)

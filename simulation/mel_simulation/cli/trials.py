@@ -1,0 +1,109 @@
+"""Short simulations of a given fleet, for `flwr-mel recommend --cross-validate`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from flwr_mel.allocation import AllocationProblem
+from flwr_mel.allocation.problem import NO_LIMIT
+from flwr_mel.cli.recommend.cross_validation import Setup
+from flwr_mel.fleets import Fleet, write_fleet
+from flwr_mel.learners import Measured
+from flwr_mel.recommend import Candidate
+from mel_simulation.cli.sweep import compute
+from mel_simulation.scenario.config import RunConfig
+from mel_simulation.scenario.job import dataset_of, total_samples
+from mel_simulation.sweep.cells import Cell
+from mel_simulation.sweep.results import read_results
+
+
+def run_trials(
+    names: Sequence[str],
+    problem: AllocationProblem,
+    rule: Candidate,
+    staleness: Sequence[int],
+    setup: Setup,
+) -> tuple[list[dict[str, Any]], str]:
+    """Simulate a fleet with several c, its progress on stderr: stdout may belong to a program.
+
+    The costs are the problem's own; a dataset of another size is costed as if it had the problem's
+    samples. Energy limits stay as they are, so seeds stand for shuffles, first models and, in FL, partitions.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The learners'.
+    problem : AllocationProblem
+        Costs and limits.
+    rule : Candidate
+        Whose hand-out and objective; its own c does not matter.
+    staleness : sequence of int
+        The c to try.
+    setup : Setup
+        Cycles, seeds and data.
+
+    Returns
+    -------
+    rows, notice
+        Results of the sweep, and what a reader must know about the data.
+    """
+    folder = str(Path(setup.data_dir).resolve()) if setup.data_dir else ""
+    base: dict[str, Any] = {"mode": setup.mode, "dataset": setup.dataset, "data-dir": folder}
+    data = RunConfig.parse(base)
+    cost = problem.total_samples / total_samples(data)
+    with tempfile.TemporaryDirectory(prefix="mel-trials-") as scratch:
+        fleet = Path(scratch) / "fleet.toml"
+        fleet.write_text(write_fleet(scaled(names, problem, cost)), encoding="utf-8")
+        base |= {
+            "cycles": setup.cycles,
+            "learners": len(problem),
+            "cycle-time": problem.cycle_time_s,
+            "fleet": str(fleet),
+            "min-samples": max(1, round(problem.min_samples / cost)),
+            "scheme": {"epochs": "ha-asyn", "progress": "ha-progress"}.get(rule.objective, rule.objective),
+            "exclude": rule.exclude,
+        }
+        base |= {"handout": rule.handout} if rule.handout else {}
+        cells = [
+            Cell.parse({**base, "staleness": c, "seed": seed})
+            for c in staleness
+            for seed in range(setup.seeds)
+        ]
+        screen = Console(stderr=True, highlight=False)
+        rows = read_results(compute(cells, Path(scratch) / "out", screen))
+    return rows, dataset_of(data).notice
+
+
+def scaled(names: Sequence[str], problem: AllocationProblem, cost: float) -> Fleet:
+    """Return the problem's learners, each sample costing as much as `cost` of the problem's.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The learners'.
+    problem : AllocationProblem
+        Costs and limits.
+    cost : float
+        Positive.
+    """
+    c = problem.coefficients
+    columns = {"c2": c.c2 * cost, "c1": c.c1 * cost, "c0": c.c0}
+    columns |= {"g2": c.g2 * cost, "g1": c.g1 * cost, "g0": c.g0}
+    learners = []
+    for k, name in enumerate(names):
+        limit, most = float(problem.energy_limit_j[k]), int(problem.max_samples[k])
+        mine: dict[str, Any] = {field: float(column[k]) for field, column in columns.items()}
+        learners.append(
+            Measured(
+                **mine,
+                energy_limit_j=None if limit == float("inf") else limit,
+                max_samples=None if most >= NO_LIMIT else int(most / cost),
+                name=name,
+            )
+        )
+    return Fleet(learners)

@@ -1,0 +1,1 @@
+"""Starting Flower's engine, following a run, ending everything."""

@@ -1,0 +1,47 @@
+"""Start Ray with no more than we need, or join a cluster."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+_SLOW_START = "timed out during startup"
+#: Read by Ray when it starts its processes: no reports home, no metrics, no GPU settings.
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+}
+
+
+def start_ray(cpus: float, address: str, scratch: str) -> Any:
+    """Return the module, connected.
+
+    Parameters
+    ----------
+    cpus : float
+        Of Ray on this machine. 0: as many as there are.
+    address : str
+        An existing cluster; empty: Ray on this machine.
+    scratch : str
+        Directory of Ray's own files, with a short name: its sockets may have 107 characters.
+    """
+    for key, value in SETTINGS.items():
+        os.environ.setdefault(key, value)
+    ray: Any = import_module("ray")
+    common = {"log_to_driver": False, "logging_level": "error"}
+    if address:
+        ray.init(address=address, **common)
+        return ray
+    own = {"num_cpus": cpus or os.cpu_count(), "include_dashboard": False, "_temp_dir": scratch}
+    try:
+        ray.init(address="local", **own, **common)
+    except Exception as error:
+        # Ray gives its own processes 30 s, which a busy machine may not grant.
+        if _SLOW_START not in str(error):
+            raise
+        ray.shutdown()
+        ray.init(address="local", **own, **common)
+    return ray

@@ -1,0 +1,1 @@
+"""What is simulated: configuration, learners, data, network, and what they come to."""

@@ -1,0 +1,1 @@
+"""Many runs at once: cells of a grid, their schedules, training and results."""

@@ -1,0 +1,177 @@
+"""The cells of a sweep: which runs a TOML file asks for, and what makes two of them the same training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from flwr_mel._validate import InputError, Phrase, complain, count, number
+from mel_simulation.scenario.config import RunConfig, options, refuse_changed
+
+#: Options that came after the first results.
+_LATER = {"stragglers", "max_span", "speeds", "rare_labels", "phones", "links"}
+
+
+class Average(StrEnum):
+    """How the learners' models become one."""
+
+    DATA = "data"
+    """Weighted by samples, as the paper and FedAvg do."""
+    NOVA = "nova"
+    """Normalised by the number of steps (FedNova)."""
+    HELD = "nova-held"
+    """Normalised by the number of steps, weighted by what learners hold."""
+    UNIFORM = "uniform"
+    """Everybody counts the same."""
+
+
+class Baseline(StrEnum):
+    """What a Flower user would do without allocation; equal batches d/K throughout."""
+
+    NONE = ""
+    WAIT = "fedavg"
+    """Fixed epochs; every round waits for the slowest, whatever it costs."""
+    DROP = "fedavg-drop"
+    """Fixed epochs; who would miss the deadline or its energy limit is not used."""
+    PROX = "fedprox"
+    """Up to the fixed epochs, as many as fit, with a proximal term."""
+    PARTIAL = "partial"
+    """A random number of epochs among those that fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run of a sweep.
+
+    Parameters
+    ----------
+    config : RunConfig
+        As for a single simulation.
+    average : str
+        See `Average`.
+    baseline : str
+        See `Baseline`; empty: the scheme of the configuration.
+    epochs : int
+        Of the baselines.
+    proximal : float
+        mu of FedProx.
+    """
+
+    config: RunConfig
+    average: Average = Average.DATA
+    baseline: Baseline = Baseline.NONE
+    epochs: int = 5
+    proximal: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name, kind in (("average", Average), ("baseline", Baseline)):
+            if getattr(self, name) not in list(kind):
+                raise complain(name, f"one of {', '.join(repr(str(o)) for o in kind)}", getattr(self, name))
+            object.__setattr__(self, name, kind(getattr(self, name)))
+        count("epochs", self.epochs, least=1)
+        number("proximal", self.proximal, least=0)
+        self._check_used()
+
+    def _check_used(self) -> None:
+        """Refuse what this cell would not look at."""
+        idle = dict.fromkeys(("run_dir", "resume", "api", "target_accuracy"), "left out of a sweep")
+        if self.baseline:
+            rules = ("scheme", "staleness", "solver", "handout", "exclude", "stragglers", "max_span")
+            idle |= {name: f"left out with baseline {str(self.baseline)!r}" for name in rules}
+        refuse_changed(self.config, idle)
+        if self.baseline is not Baseline.PROX:
+            refuse_changed(self, {"proximal": f"left out without baseline {str(Baseline.PROX)!r}"})
+        if not self.baseline:
+            refuse_changed(self, {"epochs": "left out without a baseline"})
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Cell:
+        """Read a cell from keys of both classes, spelled with dashes."""
+        own = {f.name for f in fields(cls)} - {"config"}
+        extra = {key: value for key, value in values.items() if key in own}
+        rest = {key: value for key, value in values.items() if key not in own}
+        return cls(RunConfig.parse(rest), **extra)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all keys, without where results and data lie on this machine."""
+        values = self.config.as_dict()
+        for key in ("run-dir", "data-dir", "resume", "api"):
+            del values[key]
+        # Results of before these options are still the cells': they name only what was chosen.
+        for each in options():
+            if each.name in _LATER and values[each.key] == each.default:
+                del values[each.key]
+        own = {key: value for key, value in asdict(self).items() if key != "config"}
+        return {**values, **{k: str(v) if isinstance(v, StrEnum) else v for k, v in own.items()}}
+
+    @property
+    def key(self) -> str:
+        """A short name that depends on the configuration alone."""
+        return digest(self.as_dict())
+
+
+def digest(value: Any) -> str:
+    """Hash plain data."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_sweep(path: Path, data_dir: str = "") -> list[Cell]:
+    """Read a sweep: a table ``[base]`` and any number of ``[[grid]]`` tables whose lists are multiplied out.
+
+    Parameters
+    ----------
+    path : Path
+        The TOML file.
+    data_dir : str
+        Directory of idx files for all cells, in place of the file's.
+
+    Returns
+    -------
+    list of Cell
+        In the file's order, each once.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        got = Phrase(f"none: {getattr(error, 'strerror', None) or error}")
+        raise complain("the sweep", "a TOML file that can be read", got, where=str(path)) from error
+    unknown = content.keys() - {"base", "grid"}
+    if unknown or not content.get("grid"):
+        raise complain(str(path), "made of [base] and at least one [[grid]]", sorted(content))
+    if not isinstance(content.get("base", {}), dict):
+        raise complain("base", "a table", content["base"], where=str(path))
+    if not isinstance(content["grid"], list) or not all(isinstance(g, dict) for g in content["grid"]):
+        raise complain("grid", "a list of tables", content["grid"], where=str(path))
+    base = {**content.get("base", {}), **({"data-dir": data_dir} if data_dir else {})}
+    cells: dict[str, Cell] = {}
+    for number_, grid in enumerate(content["grid"], start=1):
+        for values in _combinations(grid):
+            try:
+                cell = Cell.parse({**base, **values})
+            except InputError as error:
+                error.where = f"{path}, grid {number_}"
+                raise
+            cells.setdefault(cell.key, cell)
+    return list(cells.values())
+
+
+def profiles() -> dict[str, tuple[Path, str]]:
+    """Return the sweeps that come along: their files, and the comment that each begins with."""
+    found = {}
+    for path in sorted((Path(__file__).parent / "profiles").glob("*.toml")):
+        first = path.read_text(encoding="utf-8").splitlines()[0]
+        found[path.stem] = (path, first.lstrip("# "))
+    return found
+
+
+def _combinations(grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    lists = {key: value if isinstance(value, list) else [value] for key, value in grid.items()}
+    for values in product(*lists.values()):
+        yield dict(zip(lists, values, strict=True))
