@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, pstdev
 from time import perf_counter
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -373,14 +374,16 @@ def _by_scenario(
 
 
 def draw(found: dict[str, dict[str, dict[str, float]]], cycles: int) -> None:
-    """Plot misses by method and the plans for one throttled learner."""
-    import matplotlib as mpl
+    """Plot misses by method and the plans for one throttled learner, in the style of all figures."""
+    from mel_simulation.paper.figures import style as look
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
+    with look.style():
+        _draw(found, cycles, look)
 
-    mpl.rcParams.update({"font.size": 9, "svg.hashsalt": "flwr_mel", "svg.fonttype": "none"})
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
+
+def _draw(found: dict[str, dict[str, dict[str, float]]], cycles: int, look: ModuleType) -> None:
+    figure, panels = look.canvas(1, 2, height=2.9)
+    left, right = panels[0]
     shown = {
         "declared": ("#000000", "x"),
         "late rule": ("#7F7F7F", "v"),
@@ -402,9 +405,7 @@ def draw(found: dict[str, dict[str, dict[str, float]]], cycles: int) -> None:
     left.set_xticks([0, 1, 2, 5, 10, 20, 50], ["0", "1", "2", "5", "10", "20", "50"])
     left.set(xlabel="reports that miss T, percent", title="Misses; the line is 5 percent")
     left.set_xlim(-0.2, 75)
-    figure.legend(
-        *left.get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside lower left", ncols=4
-    )
+    look.legend(figure, left.get_legend_handles_labels()[0], "", 1.8)
     truth = trace(SCENARIOS["throttling"], cycles, np.random.default_rng([2, 0]))
     tally = Tally()
     run(Ours(0.95), truth, tally)
@@ -428,14 +429,9 @@ def draw(found: dict[str, dict[str, dict[str, float]]], cycles: int) -> None:
         xlabel="cycle", ylabel="time over declared time", title="One throttled learner, planned for 0.95"
     )
     right.set_ylim(bottom=0)
-    right.legend(fontsize=7, frameon=False)
-    for axes in (left, right):
-        axes.grid(visible=True, color="0.9")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    FIGURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(f"{FIGURE}.png", dpi=160)
-    figure.savefig(f"{FIGURE}.svg", metadata={"Date": None})
+    right.legend(fontsize=7)
+    look.headline(figure, "How often does a device miss the deadline, by what is known of it?")
+    look.save(figure, FIGURE.parent, FIGURE.name)
 
 
 def main(arguments: list[str] | None = None) -> None:

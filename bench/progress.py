@@ -7,12 +7,12 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from mel_simulation.paper.pages import markdown_table, write_section
 
 from flwr_mel import AllocationProblem, Handout, Solution, Status, Workload, allocate, paper_fleet
 from flwr_mel.allocation.solution import Objective
 from flwr_mel.learners.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact
-from simulation.pages import markdown_table, write_section
 
 PAGE = Path(__file__).parent.parent / "docs" / "RECOMMEND.md"
 PLACEMENTS, TIMES, ENERGIES, CAPS = (0, 1), range(5, 41, 5), (10.0, 20.0, 30.0), range(6)

@@ -24,7 +24,7 @@ def capacity(problem: AllocationProblem, epochs: int) -> IntArray:
     def fits(samples: IntArray) -> npt.NDArray[np.bool_]:
         time_s = c.c2 * (epochs * samples) + c.c1 * samples + c.c0
         energy_j = c.g2 * (epochs * samples) + c.g1 * samples + c.g0
-        kept = (time_s <= problem.cycle_time_s) & (energy_j <= problem.energy_limit_j)
+        kept = (time_s <= problem.deadline_s) & (energy_j <= problem.energy_limit_j)
         ok: npt.NDArray[np.bool_] = kept & (samples <= problem.max_samples)
         return ok
 
@@ -153,7 +153,7 @@ def scip(problem: AllocationProblem, last: int, seconds: float) -> tuple[int | N
     ]
     for k in range(len(problem)):
         model.addCons(
-            float(c.c2[k]) * tau[k] * d[k] + float(c.c1[k]) * d[k] <= problem.cycle_time_s - float(c.c0[k])
+            float(c.c2[k]) * tau[k] * d[k] + float(c.c1[k]) * d[k] <= float(problem.deadline_s[k] - c.c0[k])
         )
         if np.isfinite(problem.energy_limit_j[k]):
             spare = float(problem.energy_limit_j[k] - c.g0[k])

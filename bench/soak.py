@@ -24,13 +24,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
+from mel_simulation.app.message_window import Windowed
 
 from bench.tables import PAGE, table, write_section
 from flwr_mel.clientapp import Assignment, MelMod
 from flwr_mel.learners import Measured
-from flwr_mel.records import CycleRecord, JsonlWriter, Outcome
+from flwr_mel.records import CycleRecord, JsonlWriter, Outcome, read_jsonl
 from flwr_mel.serverapp import MelFedAvg, MelStrategy
-from simulation.window import Windowed
 
 RESULTS = Path(__file__).parent / "results" / "soak.json"
 SIZE = 10_000
@@ -115,6 +115,7 @@ def main_(grid: Grid, _: Context) -> None:
         total_samples=100 * int(nodes) // 2,
         seed=_seed(),
         probe_timeout_s=600.0,
+        idle_timeout_s=600.0,
         callbacks=[JsonlWriter(Path(out) / "records.jsonl"), Memory(Path(out) / "memory.jsonl", int(cycles))],
     )
     start = ArrayRecord([np.zeros(SIZE, np.float32)])
@@ -146,7 +147,7 @@ def _private(process: psutil.Process) -> int:
 
 def judge(out: Path, nodes: int, cycles: int, seed: int) -> dict[str, Any]:
     """Check every record against what the seed did, and memory; raise AssertionError on the first fault."""
-    records = [CycleRecord.from_dict(json.loads(line)) for line in (out / "records.jsonl").open()]
+    records = list(read_jsonl(out / "records.jsonl"))
     assert [r.cycle for r in records] == list(range(1, cycles + 1)), "a cycle's record is missing"
     outcomes: Counter[str] = Counter()
     for record in records:
@@ -160,7 +161,7 @@ def judge(out: Path, nodes: int, cycles: int, seed: int) -> dict[str, Any]:
             wanted = {"raises": Outcome.FAILED, "nonsense": Outcome.REFUSED}.get(what, Outcome.USED)
             if row.samples:
                 assert row.outcome is wanted, f"cycle {record.cycle}, {row}: should be {wanted}"
-    memory = [json.loads(line) for line in (out / "memory.jsonl").open()]
+    memory = [json.loads(line) for line in (out / "memory.jsonl").read_text(encoding="utf-8").splitlines()]
     quarter = max(cycles // 4, 1)
     growth = {}
     for who in ("server", "actors"):

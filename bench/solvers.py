@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
+from types import ModuleType
 
 import numpy as np
 
@@ -357,14 +358,16 @@ Up to K = {max(scale.sizes):,} the points are medians over the instances of the 
 
 
 def draw(races: list[Race], large: list[Alone]) -> None:
-    """Plot the growth with K, readable in print and without colours."""
-    import matplotlib as mpl
+    """Plot the growth with K in the style of all figures, readable without colours."""
+    from mel_simulation.paper.figures import style as look
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
+    with look.style():
+        _draw(races, large, look)
 
-    mpl.rcParams.update({"font.size": 10, "svg.hashsalt": "flwr_mel", "svg.fonttype": "none"})
-    figure, axes = plt.subplots(figsize=(7.0, 4.4), layout="constrained")
+
+def _draw(races: list[Race], large: list[Alone], look: ModuleType) -> None:
+    figure, panels = look.canvas(1, 1, width=look.PAGE, height=3.0)
+    axes = panels[0][0]
     # Okabe and Ito's colours; every line also has its own marker and its label.
     for c, colour, marker in zip(STALENESS, ("#0072B2", "#D55E00"), ("o", "s"), strict=True):
         ours = [(r.learners, median(r.exact_s)) for r in races if r.staleness == c]
@@ -392,21 +395,10 @@ def draw(races: list[Race], large: list[Alone]) -> None:
             label = f"capacities and a sort, c = {c}"
             axes.plot(*zip(*least, strict=True), color=colour, marker=marker, ms=3, lw=1, ls=":", label=label)
     axes.set(xscale="log", yscale="log", xlabel="learners K", ylabel="seconds")
-    axes.grid(visible=True, which="major", color="0.88")
-    axes.spines[["top", "right"]].set_visible(False)
-    handles, labels = axes.get_legend_handles_labels()
-    order = sorted(range(len(labels)), key=lambda i: labels[i])
-    figure.legend(
-        [handles[i] for i in order],
-        [labels[i] for i in order],
-        loc="outside lower center",
-        ncols=3,
-        frameon=False,
-        fontsize=9,
-    )
-    FIGURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(f"{FIGURE}.png", dpi=160)
-    figure.savefig(f"{FIGURE}.svg", metadata={"Date": None})
+    handles = sorted(axes.get_legend_handles_labels()[0], key=lambda line: str(line.get_label()))
+    look.legend(figure, handles, "Exact against HiGHS, and against the least such a method must do", 2.2)
+    look.headline(figure, "How long does it take to allocate, for how many learners?")
+    look.save(figure, FIGURE.parent, FIGURE.name)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simulation import pages
-from simulation.pages import markdown_table as table
+from mel_simulation.paper import pages
+from mel_simulation.paper.pages import markdown_table as table
 
 __all__ = ["PAGE", "table", "write_section"]
 

@@ -9,8 +9,15 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import torch
-
-from simulation.network import BATCH, LAYERS, LEARNING_RATE, Weights, initial_weights, single_thread, train
+from mel_simulation.scenario.network import (
+    BATCH,
+    LAYERS,
+    LEARNING_RATE,
+    Weights,
+    initial_weights,
+    single_thread,
+    train,
+)
 
 
 def reference_train(
@@ -23,7 +30,7 @@ def reference_train(
     lr: float = LEARNING_RATE,
     rng: np.random.Generator,
 ) -> tuple[Weights, float]:
-    """Do what `simulation.network.train` does in the usual way: torch.nn, autograd and torch.optim.SGD."""
+    """Do what `scenario.network.train` does in the usual way: torch.nn, autograd and torch.optim.SGD."""
     modules: list[torch.nn.Module] = []
     for w, b in zip(weights[::2], weights[1::2], strict=True):
         linear = torch.nn.Linear(w.shape[1], w.shape[0])
@@ -65,7 +72,7 @@ def measure(samples: int = 3000, epochs: int = 2, repeats: int = 7) -> dict[str,
         ``ours_us`` and ``autograd_us`` per sample and epoch, ``ratio`` (the median over neighbouring calls,
         above 1 where ours is faster), ``samples``, ``epochs``, ``repeats``.
     """
-    from simulation.data import embedded
+    from mel_simulation.scenario.data import embedded
 
     data = embedded()
     x, y = data.train_x[:samples], data.train_y[:samples]

@@ -10,7 +10,8 @@ usage: superlink.sh CERTIFICATES STATE [HOST [PORT]]
 Starts Flower's SuperLink in the foreground, over TLS, for registered devices only.
   CERTIFICATES  directory made by certificates.sh
   STATE         directory for the database and for runs; made if it is not there
-  HOST, PORT    where to listen (0.0.0.0 and 8000)
+  HOST, PORT    where to listen (127.0.0.1 and 8001): this machine only. Devices come in through proxy.sh.
+                Whoever reaches this port can register devices and start runs.
 
 Server apps run in STATE, so relative paths of their configuration are below it.
 MEL_VENV is the virtual environment with flwr and flwr-mel, if it is not active.
@@ -31,7 +32,7 @@ cd "$state"
 export FLWR_MEL_TRANSPORT=tls
 export FLWR_HOME="${FLWR_HOME:-$state/flwr}"
 exec flower-superlink \
-    --host "${3:-0.0.0.0}" --port "${4:-8000}" \
+    --host "${3:-127.0.0.1}" --port "${4:-8001}" \
     --ssl-ca-certfile "$certificates/ca.pem" \
     --ssl-certfile "$certificates/server.pem" \
     --ssl-keyfile "$certificates/server.key" \

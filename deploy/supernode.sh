@@ -17,6 +17,8 @@ Starts Flower's SuperNode in the foreground.
 
 MEL_PORT (9094) is a port on this machine's loopback for the SuperNode's own helpers.
 MEL_VENV is the virtual environment with flwr and flwr-mel, if it is not active.
+Numerical libraries use one thread, so that what a device measures of itself holds when it is busy;
+OMP_NUM_THREADS (1) says otherwise.
 TEXT
 }
 
@@ -41,6 +43,9 @@ for pair in "$@"; do
         value="\"$value\""
     fi
     config="$config $word=$value"
+done
+for variable in OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS; do
+    export "$variable=${OMP_NUM_THREADS:-1}"
 done
 exec flower-supernode \
     --superlink "$server" \

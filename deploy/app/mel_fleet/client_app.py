@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import combinations
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +21,8 @@ from mel_fleet.model import initial_weights, train
 Trainer = Callable[..., tuple[list[Any], float]]
 #: Where the device keeps its own measurement for the rest of the run.
 _MEASURED = "mel-measured"
-_FEW, _MANY = 16, 64
+#: Sizes of the trainings that a device times itself with, and how often.
+_SIZES, _REPEATS = (16, 64, 256), 5
 _PER_STEP, _, _PER_CYCLE = wire.COEFFICIENTS[:3]
 
 
@@ -87,7 +90,9 @@ def _measured(context: Context, trainer: Trainer) -> Mapping[str, Any]:
 
 
 def measure(config: Mapping[str, Any], trainer: Trainer) -> dict[str, float]:
-    """Time two small trainings on random samples and return the coefficients they give.
+    """Time small trainings of several sizes on random samples and return the coefficients they give.
+
+    Medians, in turn: a burst of other work then hits all sizes alike, or few of the repeats.
 
     Parameters
     ----------
@@ -99,16 +104,19 @@ def measure(config: Mapping[str, Any], trainer: Trainer) -> dict[str, float]:
     rng = np.random.default_rng(0)
     features, classes = int(config["features"]), int(config["classes"])
     weights = initial_weights(features, int(config["hidden"]), classes, rng)
-    x = rng.standard_normal((_MANY, features)).astype(np.float32)
-    y = rng.integers(classes, size=_MANY)
-    seconds = []
-    for n in (_FEW, _FEW, _MANY):  # the first one warms up
+    x = rng.standard_normal((_SIZES[-1], features)).astype(np.float32)
+    y = rng.integers(classes, size=_SIZES[-1])
+    seconds: dict[int, list[float]] = {n: [] for n in _SIZES}
+    for n in (_SIZES[0], *_SIZES * _REPEATS):  # the first one warms up
         start = perf_counter()
         trainer(weights, x[:n], y[:n], 1, batch=int(config["batch-size"]), rate=0.1, rng=rng)
-        seconds.append(perf_counter() - start)
+        seconds[n].append(perf_counter() - start)
+    seconds[_SIZES[0]].pop(0)
+    middle = [median(seconds[n]) for n in _SIZES]
     slower = 1 + float(config["margin"])
-    per_sample = max(seconds[2] - seconds[1], 1e-9) / (_MANY - _FEW)
-    fixed = max(seconds[1] - per_sample * _FEW, 0.0)
+    slopes = [(b - a) / (m - n) for (n, a), (m, b) in combinations(zip(_SIZES, middle, strict=True), 2)]
+    per_sample = max(median(slopes), 1e-9)
+    fixed = max(middle[0] - per_sample * _SIZES[0], 0.0)
     waiting = float(config["overhead"])
     return {
         **dict.fromkeys(wire.COEFFICIENTS, 0.0),

@@ -12,6 +12,7 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
 from flwr_mel import Workload
+from flwr_mel._files import atomically
 from flwr_mel.learning import Learning
 from flwr_mel.records import JsonlWriter
 from flwr_mel.serverapp import MelFedAvg, MelStrategy
@@ -37,7 +38,7 @@ def train(grid: Grid, config: Any, run_dir: Path) -> None:
     inner = MelFedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
     strategy = MelStrategy(
         inner,
-        callbacks=[JsonlWriter(run_dir / "cycles.jsonl")],
+        callbacks=[JsonlWriter(run_dir / "records.jsonl")],
         checkpoints=run_dir / "checkpoints",
         **settings(config),
     )
@@ -45,7 +46,8 @@ def train(grid: Grid, config: Any, run_dir: Path) -> None:
     start = ArrayRecord(initial_weights(*layers(config), rng))
     wait_for_devices(grid, int(config["devices"]))
     result = strategy.start(grid, start, num_rounds=int(config["cycles"]), evaluate_fn=evaluation(config))
-    np.savez(run_dir / "model.npz", *result.arrays.to_numpy_ndarrays())
+    arrays = result.arrays.to_numpy_ndarrays()
+    atomically(run_dir / "model.npz", lambda file: np.savez(file, *arrays), "wb")
 
 
 def wait_for_devices(grid: Grid, devices: int) -> None:
@@ -74,6 +76,8 @@ def settings(config: Any) -> dict[str, Any]:
         "dataset": load(str(config["data-dir"])) if mode == "parallelized" else None,
         "learning": Learning() if config["learning"] else None,
         "enforce_deadline": bool(config["enforce-deadline"]),
+        "stragglers": str(config["stragglers"]),
+        "quorum": float(config["quorum"]),
         "seed": int(config["seed"]),
         "allow_insecure_shards": bool(config["allow-insecure-shards"]),
     }

@@ -1,0 +1,165 @@
+"""How long a short simulation takes to start and to end: ``python -m bench.startup [--repeats 3]``.
+
+Ours (`flwr-mel simulate`, three cycles on the embedded digits) against an empty Flower app with as many nodes
+that imports torch and sends three rounds of empty messages, run out of the box by `flwr run`. One after the
+other, several times, in one run; the fastest of each counts, and the ratios matter. Writes a section of
+docs/BENCHMARKS.md and bench/results/startup.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from mel_simulation.engine.processes import end_all, with_environment
+
+from bench.tables import PAGE, table, write_section
+
+RESULTS = Path(__file__).parent / "results" / "startup.json"
+NODES, CYCLES, _TRIES = 20, 3, 5
+Times = dict[str, float]
+
+_PROJECT = f"""[project]
+name = "empty"
+version = "1.0.0"
+license = "Apache-2.0"
+dependencies = ["flwr[simulation]", "torch"]
+[tool.flwr.app]
+publisher = "nobody"
+[tool.flwr.app.components]
+serverapp = "empty.apps:server"
+clientapp = "empty.apps:client"
+[tool.flwr.app.config]
+cycles = {CYCLES}
+"""
+_APPS = """import torch
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+server = ServerApp()
+client = ClientApp()
+
+
+@client.train()
+def train(message, context):
+    metrics = MetricRecord({"threads": torch.get_num_threads()})
+    return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+
+@server.main()
+def main(grid, context):
+    import time
+
+    nodes = []
+    while len(nodes) < NODES:
+        nodes = list(grid.get_node_ids())
+        time.sleep(0.1)
+    for cycle in range(1, int(context.run_config["cycles"]) + 1):
+        content = RecordDict({"config": ConfigRecord({"cycle": cycle})})
+        replies = list(grid.send_and_receive([Message(content, n, "train") for n in nodes]))
+        assert len(replies) == NODES and not any(reply.has_error() for reply in replies)
+        print("cycle", cycle, flush=True)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--no-write", action="store_true", help="print only")
+    args = parser.parse_args()
+    runs: dict[str, list[Times]] = {"ours": [], "empty": []}
+    for _ in range(args.repeats):
+        for name, run in (("empty", empty), ("ours", ours)):
+            with tempfile.TemporaryDirectory(prefix="b-") as scratch:
+                runs[name].append(run(Path(scratch)))
+                print(name, {k: round(v, 1) for k, v in runs[name][-1].items()}, file=sys.stderr, flush=True)
+    print(report(runs))
+    if not args.no_write:
+        write_section(PAGE, "startup", report(runs))
+        RESULTS.write_text(json.dumps(runs, indent=2) + "\n", encoding="utf-8")
+
+
+def ours(scratch: Path) -> Times:
+    """Return the seconds at which each phase of `flwr-mel simulate` begins, and the end."""
+    env = {**os.environ, "FLWR_MEL_OFFLINE": "1", "FLWR_MEL_DATA": str(scratch / "cache")}
+    command = [sys.executable, "-m", "flwr_mel.cli", "simulate", "--cycles", str(CYCLES)]
+    return _timed([*command, "--learners", str(NODES), "--run-dir", str(scratch / "run")], env, scratch)
+
+
+def empty(scratch: Path) -> Times:
+    """Return the same of the empty app. Its SuperLink outlives the command; it is ended afterwards."""
+    app = scratch / "app"
+    (app / "empty").mkdir(parents=True)
+    (app / "pyproject.toml").write_text(_PROJECT, encoding="utf-8")
+    (app / "empty" / "__init__.py").write_text("", encoding="utf-8")
+    (app / "empty" / "apps.py").write_text(_APPS.replace("NODES", str(NODES)), encoding="utf-8")
+    home = str(scratch / "home")
+    env = {**os.environ, "FLWR_HOME": home, "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
+    env |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    # `flwr run` looks for `flower-superlink` there.
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    federation = f"num-supernodes={NODES} client-resources-num-cpus=1"
+    flwr = str(Path(sys.executable).parent / "flwr")
+    command = [flwr, "run", str(app), "--stream", "--federation-config", federation]
+    for _ in range(_TRIES):
+        try:
+            return _timed(command, env, scratch)
+        except RuntimeError as error:
+            # It gives its SuperLink 15 s, which a busy machine may not grant.
+            if "Failed to start local SuperLink" not in str(error):
+                raise
+        finally:
+            end_all(with_environment("FLWR_HOME", home))
+    raise RuntimeError("this machine is too busy for `flwr run`")
+
+
+def _timed(command: list[str], env: dict[str, str], scratch: Path) -> Times:
+    start, found = time.monotonic(), Times()
+    process = subprocess.Popen(
+        command, env=env, cwd=scratch, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        found.setdefault("first word", time.monotonic() - start)
+        said = line.strip().removeprefix("note: ")
+        phase = said.removesuffix(" ...") if said.endswith(" ...") else ""
+        for name in filter(None, (phase, *(f"cycle {c}" for c in range(1, CYCLES + 1)))):
+            if said.startswith(name):
+                found.setdefault(name, time.monotonic() - start)
+    found["end"] = time.monotonic() - start
+    if process.wait() or f"cycle {CYCLES}" not in found:
+        raise RuntimeError(f"{command[0]} failed: {' '.join(lines[-10:])}")
+    return found
+
+
+def report(runs: dict[str, list[Times]]) -> str:
+    """Return the section."""
+    best = {name: {k: min(t[k] for t in some if k in t) for k in some[0]} for name, some in runs.items()}
+    mine, theirs = best["ours"], best["empty"]
+    rows = []
+    for name, at in mine.items():
+        other = f"{theirs[name]:.1f} s" if name in theirs else ""
+        ratio = f"{at / theirs[name]:.2f}" if name in theirs else ""
+        rows.append([name, f"{at:.1f} s", other, ratio])
+    after = mine["end"] - mine[f"cycle {CYCLES}"], theirs["end"] - theirs[f"cycle {CYCLES}"]
+    rows.append(["after the last cycle", *(f"{s:.1f} s" for s in after), f"{after[0] / after[1]:.2f}"])
+    return (
+        "## Start and end of a short simulation\n\n"
+        f"`flwr-mel simulate --cycles {CYCLES}` on the embedded digits against an empty Flower app that "
+        f"imports torch, {NODES} nodes each, out of the box by `flwr run`; seconds from the command, the "
+        f"best of {len(runs['ours'])} in turn. Generated by `python -m bench.startup`.\n\n"
+        + table(["from the command to", "flwr-mel simulate", "empty Flower app", "ratio"], rows)
+    )
+
+
+if __name__ == "__main__":
+    main()

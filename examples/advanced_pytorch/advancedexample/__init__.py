@@ -1,0 +1,1 @@
+"""A strategy with a start of its own: checkpoints and results.json."""

@@ -1,0 +1,1 @@
+"""A NumPyClient whose config comes from on_fit_config_fn."""

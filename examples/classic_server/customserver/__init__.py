@@ -1,0 +1,1 @@
+"""A custom Server with its own loop; clients report batches."""

@@ -1,0 +1,1 @@
+"""What runs the gallery and watches it; no part of the projects themselves."""

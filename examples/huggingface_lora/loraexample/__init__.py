@@ -1,0 +1,1 @@
+"""A LoRA adapter on a tiny transformer that reads digits as 64 words."""

@@ -1,0 +1,1 @@
+"""A Lightning module on handwritten digits."""

@@ -1,0 +1,1 @@
+"""A perceptron in plain numpy; epochs come with the message."""

@@ -1,0 +1,1 @@
+"""Sample-level differential privacy with Opacus."""

@@ -1,0 +1,1 @@
+"""A CNN with BatchNorm on MNIST."""

@@ -1,0 +1,1 @@
+"""Logistic regression on handwritten digits with scikit-learn."""
