@@ -1,12 +1,115 @@
-"""Marks the tests that start Flower's engine: they run alone, the others share the cores."""
+"""What a test starts decides when and where it runs; the engine that all tests share.
 
+pytest-xdist runs one file on one worker. Files that start SuperLinks, and files that start Flower's engine,
+run one after the other on one worker each, so that they can share what they start and never start much at
+once. They come first, because they take longest; the other workers run all other tests meanwhile.
+
+With FLWR_MEL_SLOW=1 (`make test-slow`) tests marked slow run as well, and hypothesis tries twenty times as
+many examples.
+"""
+
+import gc
+import os
+import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
-ENGINE = ("test_simulation_runs", "test_sweep")
+# Tests start Python hundreds of times: what is compiled is kept, whatever the environment says.
+sys.dont_write_bytecode = False
+sys.pycache_prefix = str(Path(__file__).parents[1] / "build" / "pycache")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+
+#: Which files share a worker, by the mark of their tests.
+LANES = {
+    "deployment": ("tests/deployment/",),
+    "engine": (
+        "tests/arena/test_command.py",
+        "tests/examples/",
+        "tests/flower/",
+        "tests/simulation/test_modes.py",
+        "tests/simulation/test_runs.py",
+        "tests/simulation/test_sweep.py",
+    ),
+}
+#: Among them: whoever kills the engine's workers costs another engine.
+LAST = "test_workers_that_die.py"
+SLOW = os.environ.get("FLWR_MEL_SLOW") == "1"
+#: How many times as many examples hypothesis tries then.
+DEPTH = 20
+
+
+def path_of(item):
+    return item.nodeid.partition("::")[0]
+
+
+def lane_of(path):
+    return next((name for name, places in LANES.items() if path.startswith(places)), None)
 
 
 def pytest_itemcollected(item):
-    if Path(item.path).parent.name == "flower" or Path(item.path).stem in ENGINE:
+    if "engine" in item.fixturenames:
         item.add_marker(pytest.mark.engine)
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        item.add_marker(pytest.mark.fuzz)
+        if SLOW:
+            search_deeper(getattr(item.obj, "__func__", item.obj))
+
+
+def search_deeper(test):
+    """Raise a test's own number of examples; hypothesis has no public way to do that from outside."""
+    own = test._hypothesis_internal_use_settings
+    if not getattr(test, "searches_deeper", False):  # one function makes many parametrized tests
+        test._hypothesis_internal_use_settings = settings(own, max_examples=DEPTH * own.max_examples)
+        test.searches_deeper = True
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        for name in LANES:
+            if item.get_closest_marker(name) and lane_of(path_of(item)) != name:
+                raise pytest.UsageError(
+                    f"{item.nodeid} is marked {name}: add its file to LANES in tests/conftest.py"
+                )
+
+    def place(item):
+        path = path_of(item)
+        return [*LANES, None].index(lane_of(path)), path.endswith(LAST)
+
+    items.sort(key=place)
+    if not SLOW:
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=slow)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _keep_what_is_there():
+    """What is there stays: Flower collects garbage after every array, which would look at all of it."""
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        """One file on one worker, and a lane on one."""
+
+        def _split_scope(self, nodeid):
+            path = super()._split_scope(nodeid)
+            return lane_of(path) or path
+
+    return ByFile(config, log)
+
+
+@pytest.fixture(scope="session")
+def engine():
+    """Flower's engine: see `tests.flower.harness`."""
+    from tests.flower.harness import Engine
+
+    shared = Engine()
+    yield shared
+    shared.stop()

@@ -145,11 +145,11 @@ BROKEN_TOML = {
     "workload no table": ("workload = 3\n" + DEVICE, 1, "workload", ["got 3"]),
     "inline devices": ("x = 1\ndevice = [{cpu_hz = 0}]\n", 1, "x", ["known"]),
     "inline device": ("device = [{cpu_hz = 0, rate_bps = 1, tx_power_w = 1}]\n", 1, "cpu_hz", ["got 0"]),
-    "syntax": (DEVICE + "cpu_hz 3\n", 6, "", ["not valid TOML", "column", "cpu_hz 3"]),
-    "twice": (DEVICE + "cpu_hz = 3\n", 6, "", ["not valid TOML", "cpu_hz = 3"]),
-    "unfinished": (DEVICE + "name2 = [1,\n", 6, "", ["not valid TOML"]),
-    "too many digits": (DEVICE + "c2 = " + "9" * 5000, None, "", ["not valid TOML"]),
-    "too deep": ("x = " + "[" * 100_000, None, "", ["not valid TOML"]),
+    "syntax": (DEVICE + "cpu_hz 3\n", 6, "the text", ["valid TOML", "Column", "cpu_hz 3"]),
+    "twice": (DEVICE + "cpu_hz = 3\n", 6, "the text", ["valid TOML", "cpu_hz = 3"]),
+    "unfinished": (DEVICE + "name2 = [1,\n", 6, "the text", ["valid TOML"]),
+    "too many digits": (DEVICE + "c2 = " + "9" * 5000, None, "the text", ["valid TOML"]),
+    "too deep": ("x = " + "[" * 100_000, None, "the text", ["valid TOML"]),
 }
 
 
@@ -174,17 +174,17 @@ BROKEN_CSV = {
     "nan": (HEAD + "a,nan,1e6,0.2,\n", 2, "cpu_hz", ["'nan'"]),
     "huge": (HEAD + f"a,1,1,1,{'9' * 5000}\n", 2, "max_samples", ["finite"]),
     "large count": (HEAD + f"a,1,1,1,{10**30}\n", 2, "max_samples", ["2**40"]),
-    "few cells": (HEAD + "a,1e9,1e6\n", 2, "", ["5 cells", "3 cells"]),
-    "many cells": (HEAD + "a,1e9,1e6,1,1,1\n", 2, "", ["5 cells", "6 cells"]),
+    "few cells": (HEAD + "a,1e9,1e6\n", 2, "a row", ["5 cells", "3 cells"]),
+    "many cells": (HEAD + "a,1e9,1e6,1,1,1\n", 2, "a row", ["5 cells", "6 cells"]),
     "empty cell": (HEAD + "a,,1e6,0.2,\n", 2, "cpu_hz", ["given", "nothing"]),
-    "same column": ("name,cpu_hz,cpu_hz\n", 1, "cpu_hz", ["once"]),
+    "same column": ("name,cpu_hz,cpu_hz\n", 1, "cpu_hz", ["one column", "2 of it"]),
     "unknown column": ("name,cpu_ghz\n", 1, "cpu_ghz", ['"cpu_hz"']),
-    "semicolons": ("name;cpu_hz\na;1\n", 1, "", ["comma"]),
-    "empty": ("", 1, "", ["header"]),
-    "blank": ("\n\n", 1, "", ["header"]),
-    "no rows": (HEAD, None, "", ["at least one device"]),
+    "semicolons": ("name;cpu_hz\na;1\n", 1, "the header's separator", ["comma"]),
+    "empty": ("", 1, "the first line", ["header"]),
+    "blank": ("\n\n", 1, "the first line", ["header"]),
+    "no rows": (HEAD, None, "the file", ["at least one device"]),
     "same name": (HEAD + "a,1,1,1,\n\na,1,1,1,\n", 4, "name", ["line 2"]),
-    "open quote": (HEAD + 'a,1,1,1,"\n', 2, "", ["not valid CSV"]),
+    "open quote": (HEAD + 'a,1,1,1,"\n', 2, "the text", ["valid CSV"]),
     "line break in a name": (HEAD + '"a\nb",1,1,1,\n', 2, "name", ["printable"]),
 }
 
@@ -200,16 +200,16 @@ def test_broken_csv_is_named_with_line_and_field(case):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(FleetError, match="no such file"):
+    with pytest.raises(FleetError, match="No such file"):
         read_fleet(tmp_path / "none.toml")
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(FleetError, match="directory"):
+    with pytest.raises(FleetError, match="Is a directory"):
         read_fleet(tmp_path / "folder.csv")
     with pytest.raises(FleetError, match=r"\*\.toml or \*\.csv"):
         read_fleet(tmp_path / "fleet.json")
-    with pytest.raises(FleetError, match="cannot be read"):
+    with pytest.raises(FleetError, match="can be read, got none"):
         read_fleet("a\0b.toml")
-    with pytest.raises(FleetError, match="cannot be read"):
+    with pytest.raises(FleetError, match="can be read, got none"):
         read_fleet("a" * 5000 + ".toml")
     (tmp_path / "latin.csv").write_bytes(b"name\n\xfcber\n")
     with pytest.raises(FleetError, match=r"line 2: the text must be UTF-8, got b'\\xfc'"):

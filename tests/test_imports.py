@@ -1,9 +1,16 @@
 """What an import costs: the library alone loads neither Flower nor any training or solver stack."""
 
+import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
 
 import pytest
+
+from tests.waiting import PATIENCE_S
+
+ROOT = Path(__file__).parents[1]
 
 HEAVY = [
     "flwr",
@@ -36,7 +43,11 @@ allocate(problem, Exact()), fastest(problem, 1), greenest(problem, 1), scheme("h
 def loaded(statement):
     code = f"{statement}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], check=False, capture_output=True, text=True, timeout=120
+        [sys.executable, "-W", "error", "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
@@ -77,10 +88,41 @@ except SystemExit as stop:
 print("LOADED", *sorted({name.split(".")[0] for name in sys.modules}))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 0, done.stderr
     text, _, names = done.stdout.partition("LOADED")
     assert "plan" in text
     assert "fleet" in text
     assert not set(names.split()) & {"torch", "cvxpy", "matplotlib", "ray", "flwr"}
+
+
+def test_the_library_never_imports_the_simulation():
+    names = [
+        name
+        for path in (ROOT / "flwr_mel").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in imported(node)
+    ]
+    assert "flwr_mel" in {name.partition(".")[0] for name in names}
+    assert not [name for name in names if name.partition(".")[0] in ("simulation", "mel_simulation")]
+
+
+def test_rooms_of_the_simulation_import_one_way():
+    package = ROOT / "simulation" / "mel_simulation"
+    edges: dict[str, set[str]] = {}
+    for path in package.rglob("*.py"):
+        room = path.relative_to(package).parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for name in imported(node):
+                if name.startswith("mel_simulation."):
+                    edges.setdefault(room, set()).add(name.split(".")[1])
+    assert {"scenario", "app", "engine", "sweep", "paper", "cli"} <= set(edges)
+    graph = {room: targets - {room} for room, targets in edges.items()}
+    list(TopologicalSorter(graph).static_order())  # raises CycleError
+
+
+def imported(node):
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []

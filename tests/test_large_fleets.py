@@ -6,22 +6,33 @@ import pytest
 from bench.solvers import fleet_problem
 from flwr_mel import Status, allocate
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.solvers import Exact, knapsack, windows
+from flwr_mel.solvers import Exact, epochs, options, windows
 
 
-@pytest.mark.parametrize("steps", [10, 40_000, 120_000])
-def test_a_partial_sort_takes_the_same_steps_as_a_full_one(steps):
-    rng = np.random.default_rng(steps)
-    rates = [rng.random(steps), np.round(rng.random(steps), 2), np.sort(rng.random(steps)), np.ones(steps)]
-    for rate in rates:
-        loss = rng.integers(0, 1000, steps)
-        order = np.argsort(rate, kind="stable")
-        for share in (0, 1e-5, 0.3, 0.9, 0.99999, 1, 1.1):
-            slack = int(loss.sum() * share)
-            fits = int(np.searchsorted(np.cumsum(loss[order]), slack, side="right"))
-            taken, broken = knapsack._affordable(rate, loss, slack)
-            assert set(np.flatnonzero(taken)) == set(order[:fits])
-            assert broken == (order[fits] if fits < steps else None)
+@pytest.mark.parametrize("ties", [False, True])
+def test_a_sample_finds_the_same_price_as_a_sort_of_everybody(monkeypatch, ties):
+    rng = np.random.default_rng([5, ties])
+    for share in (0.001, 0.02, 0.3, 0.7, 0.98, 0.999):
+        learners, rows = 3000, 5
+        amount = np.cumsum(rng.integers(1, 4 if ties else 1000, (rows, learners)), axis=0)
+        value = np.cumsum(rng.integers(0, 4 if ties else 1000, (rows, learners)), axis=0)
+        table = options.Options(amount, value, rng.random(amount.shape) < 0.9, 10**4, 10**4)
+        table.allowed[0] = True
+        low, high = int(amount[0].sum()), int(np.where(table.allowed, amount, 0).max(axis=0).sum())
+        demand = low + int(share * (high - low))
+        plain = options.relax(table, demand)
+        with monkeypatch.context() as patch:
+            patch.setattr(options, "LARGE", 400)
+            short = options.relax(table, demand)
+        everybody = np.arange(learners)
+        for found in (plain, short):
+            assert amount[found.pick, everybody].sum() <= demand
+            assert table.allowed[found.pick, everybody].all()
+        assert plain.price.p * short.price.q == short.price.p * plain.price.q
+        # What the relaxation leaves over is less than the step that broke.
+        proven = options.bound_at(options.choose(table, plain.price).score, plain.price, demand)
+        for found in (plain, short):
+            assert 0 <= proven - value[found.pick, everybody].sum() <= value.max()
 
 
 @pytest.mark.parametrize(("time_s", "energy_j", "staleness"), [(10, 10, 1), (20, 20, 3), (40, 30, 5)])
@@ -29,8 +40,9 @@ def test_the_shortcuts_change_nothing(monkeypatch, time_s, energy_j, staleness):
     problem = fleet_problem(3000, time_s, energy_j, staleness)
     plain = allocate(problem, Exact())
     assert plain.status is Status.OPTIMAL
-    for module, name in ((knapsack, "_BLOCK"), (knapsack, "_MANY"), (windows, "_LARGE")):
-        monkeypatch.setattr(module, name, 500)
+    monkeypatch.setattr(options, "_BLOCK", 500)
+    for module in (options, epochs, windows):
+        monkeypatch.setattr(module, "LARGE", 500)
     short = allocate(problem, Exact())
     assert short.bound == plain.bound
     assert short.mean_epochs == plain.mean_epochs
@@ -48,7 +60,7 @@ def test_a_large_fleet_is_within_one_epoch_of_its_bound():
 
 def test_sums_beyond_int64_are_exact():
     values = np.full(1000, 2**62, dtype=np.int64)
-    assert knapsack.total(values) == 1000 * 2**62
-    assert knapsack.total(-values) == -1000 * 2**62
-    assert knapsack.total(values[:3]) == 3 * 2**62
-    assert knapsack.total(values[:0]) == 0
+    assert options.total(values) == 1000 * 2**62
+    assert options.total(-values) == -1000 * 2**62
+    assert options.total(values[:3]) == 3 * 2**62
+    assert options.total(values[:0]) == 0

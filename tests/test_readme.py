@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -19,7 +21,7 @@ def block(language):
 
 def test_the_example_prints_what_it_says():
     command = [sys.executable, "-W", "error", "-c", block("python")]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     assert done.stdout == block("text")
 
@@ -31,9 +33,12 @@ def test_the_example_is_short():
 
 
 def test_the_first_screen():
-    head = README.split("## Example")[0]
-    assert len(re.findall(r"^- \*\*", head, re.MULTILINE)) == 6
-    assert "pip install" in head
+    """What it is, three lines to add, one picture, one table."""
+    head = README.split("## Install")[0]
+    (diff,) = re.findall(r"```diff\n(.*?)```", head, re.DOTALL)
+    assert len(re.findall(r"^\+", diff, re.MULTILINE)) == 3
+    assert len(re.findall(r"^!\[", head, re.MULTILINE)) == 1
+    assert len(re.findall(r"^\| ---", head, re.MULTILINE)) == 1
     assert len(head.splitlines()) <= 40
 
 

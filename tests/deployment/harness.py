@@ -18,8 +18,8 @@ from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest, StopRunRequ
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from mel_simulation.engine.processes import end, tree
 
-from simulation.processes import end, tree
 from tests.deployment.tools import (
     BIN,
     CLASSES,
@@ -28,12 +28,12 @@ from tests.deployment.tools import (
     FEATURES,
     blobs,
     environment,
-    free_port,
     make_app,
     save_data,
     script,
-    wait_for,
 )
+from tests.ports import free_port
+from tests.waiting import PATIENCE_S, wait_for
 
 
 class Federation:
@@ -72,7 +72,7 @@ class Federation:
             quick = "--disable-runtime-dependency-installation"
             command = [BIN / "flower-superlink", *options.split(), quick]
         self.superlink = self._spawn("superlink", command, env)
-        wait_for(self._healthy, 90)
+        wait_for(self._healthy)
         if not (self.home / "config.toml").exists():
             self._connect()
         return self
@@ -137,9 +137,18 @@ class Federation:
         self.nodes[name] = (config, process)
         return process
 
-    def pace(self, name, seconds):
-        """Set how long a device takes per sample and epoch."""
-        (self.root / f"pace-{name}").write_text(repr(seconds))
+    def pace(self, name, *seconds, real=False):
+        """Set how long a device takes per sample and epoch in its next trainings; the last number stays."""
+        (self.root / f"pace-{name}").write_text(json.dumps({"seconds": seconds, "real": real}))
+
+    def release(self, name):
+        """Let a device finish a training of negative pace."""
+        (self.root / f"pace-{name}.go").touch()
+
+    def works_at(self, name, seconds):
+        """Whether a device has begun a training at a pace."""
+        path = self.root / f"pace-{name}.now"
+        return path.exists() and path.read_text() == repr(seconds)
 
     def reset_paces(self):
         for name, seconds in self.paces.items():
@@ -148,9 +157,9 @@ class Federation:
     def kill_node(self, name):
         self._kill(self.nodes[name][1])
 
-    def revive_node(self, name, patience_s=120):
+    def revive_node(self, name):
         """Start a device again, as systemd does, until the server takes it; return its node id."""
-        end_at = time.monotonic() + patience_s
+        end_at = time.monotonic() + PATIENCE_S
         while time.monotonic() < end_at:
             mark = len(self.log(name))
             process = self.start_node(name)
@@ -166,7 +175,7 @@ class Federation:
         return lines[-1].rsplit(" ", 1)[-1] if lines else None
 
     def wait_for_nodes(self):
-        wait_for(lambda: all(self.node_id(name) for name in self.nodes), 90)
+        wait_for(lambda: all(self.node_id(name) for name in self.nodes))
 
     # --- runs ----------------------------------------------------------------------------------------
 
@@ -176,14 +185,14 @@ class Federation:
             env=environment(self.home),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
             check=False,
         )
         return done.stdout + done.stderr
 
     def _with_defaults(self, config):
         network = {"features": FEATURES, "hidden": 8, "classes": CLASSES}
-        return network | {"devices": len(self.nodes)} | config
+        return network | {"devices": len(self.nodes), "stragglers": "keep"} | config
 
     def submit(self, app=None, **config):
         """Start a run; return its id."""
@@ -224,14 +233,14 @@ class Federation:
     def stop_run(self, run_id):
         self._ask("StopRun", StopRunRequest(run_id=int(run_id)))
 
-    def finish(self, run_id, patience_s=850):
+    def finish(self, run_id):
         """Wait for the end of a run; return how it ended and the details."""
 
         def over():
             status = self.status(run_id)
             return status if status.status == "finished" else None
 
-        status = wait_for(over, patience_s, pause_s=0.5)
+        status = wait_for(over, pause_s=0.5)
         return status.sub_status, status.details
 
     def complete(self, app=None, **config):
@@ -273,7 +282,7 @@ class Federation:
         for seen in tree(process.pid):
             with suppress(ProcessLookupError):
                 os.kill(seen.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(PATIENCE_S)
 
     def stop(self):
         for process in reversed(self.started):

@@ -10,56 +10,58 @@ import pytest
 
 from flwr_mel.records import Outcome
 from tests.deployment.reference import records_of, same_model, work_of
-from tests.deployment.tools import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 
 def cycles_in(run_dir):
-    path = run_dir / "cycles.jsonl"
+    path = run_dir / "records.jsonl"
     return path.read_text().count("\n") if path.exists() else 0
 
 
-def test_an_unregistered_device_is_turned_away(fleet):
-    fleet.make_key("stranger")
-    fleet.pace("stranger", 0.0)
-    fleet.nodes["stranger"] = ([], None)
+def test_an_unregistered_device_is_turned_away(federation):
+    federation.make_key("stranger")
+    federation.pace("stranger", 0.0)
+    federation.nodes["stranger"] = ([], None)
     try:
-        process = fleet.start_node("stranger")
-        assert process.wait(120) != 0
+        process = federation.start_node("stranger")
+        assert process.wait(PATIENCE_S) != 0
     finally:
-        del fleet.nodes["stranger"]
-    assert fleet.node_id("stranger") is None
+        del federation.nodes["stranger"]
+    assert federation.node_id("stranger") is None
 
 
 # --- devices ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def eventful(fleet):
-    """All are as fast as they declare, until device-0 becomes ten times slower; device-3 is killed later."""
-    run_dir = fleet.root / "eventful"
-    for name in fleet.nodes:
-        fleet.pace(name, 0.4)
-    app = fleet.app_declaring(0.4, 10.0)
-    run = fleet.submit(app, cycles=4, cycle_time=120.0, samples=24, max_epochs=1, run_dir=str(run_dir))
+def eventful(federation):
+    """All are as fast as they declare, until device-0 becomes ten times slower; device-2 is killed later."""
+    run_dir, last = federation.root / "eventful", 60.0
+    federation.pace("device-0", 0.2, 2.0, real=True)
+    federation.pace("device-1", 0.2, real=True)
+    federation.pace("device-2", 0.2, 0.2, 0.2, last, real=True)  # long enough to be killed while it works
+    app = federation.app_declaring(0.2, 10.0)
+    run = federation.submit(app, cycles=4, cycle_time=600.0, samples=24, max_epochs=1, run_dir=str(run_dir))
     try:
-        wait_for(lambda: cycles_in(run_dir) >= 1, 240)
-        fleet.pace("device-0", 4.0)
-        wait_for(lambda: cycles_in(run_dir) >= 3, 240)
-        fleet.pace("device-3", 60.0)  # long enough to be killed while it works
-        seen = fleet.log("device-3").count("Receiving")
-        wait_for(lambda: fleet.log("device-3").count("Receiving") > seen, 120, pause_s=0.05)
-        fleet.kill_node("device-3")
-        assert fleet.finish(run)[0] == "completed"
+
+        def begun():
+            assert federation.status(run).status != "finished", federation.log("superlink")[-4000:]
+            return federation.works_at("device-2", last)
+
+        wait_for(begun)
+        federation.kill_node("device-2")
+        assert federation.finish(run)[0] == "completed"
     finally:
-        fleet.reset_paces()
+        federation.reset_paces()
     return run_dir
 
 
 def test_a_device_that_slows_down_gets_less_work(eventful):
     records = records_of(eventful)
     before, after = (work_of(records[k]) for k in (0, 3))
-    assert set(before.values()) == {6}
-    assert after["device-0"] <= 3 < 6 < after["device-1"]
+    assert set(before.values()) == {8}
+    # How much less depends on what else the machine does meanwhile, which slows the others, too.
+    assert after["device-0"] < 8 < after["device-1"]
 
 
 def test_the_cycle_time_holds_by_the_servers_own_clock(eventful):
@@ -73,14 +75,14 @@ def test_the_cycle_goes_on_without_a_device_that_dies(eventful):
     *earlier, last = same_model(eventful)
     assert all(row.outcome is Outcome.USED for record in earlier for row in record.learners)
     outcomes = {row.learner: row.outcome for row in last.learners}
-    assert outcomes.pop("device-3") in (Outcome.FAILED, Outcome.LATE)
+    assert outcomes.pop("device-2") in (Outcome.FAILED, Outcome.LATE)
     assert set(outcomes.values()) == {Outcome.USED}
 
 
-def test_a_restarted_device_is_the_same_to_the_server(fleet, eventful):
-    before = fleet.node_id("device-3")
-    assert {row.node for row in records_of(eventful)[0].learners if row.learner == "device-3"} == {before}
-    assert fleet.revive_node("device-3") == before
+def test_a_restarted_device_is_the_same_to_the_server(federation, eventful):
+    before = federation.node_id("device-2")
+    assert {row.node for row in records_of(eventful)[0].learners if row.learner == "device-2"} == {before}
+    assert federation.revive_node("device-2") == before
 
 
 # --- the server ---------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ class Training:
     def run_until(self, moment):
         """Start or resume; return True once `moment` is true, False if the run ended before."""
         self.run = self.fleet.submit_quickly(**self.config)
-        wait_for(self.fleet.serverapp_pids, 120, pause_s=0.05)
+        wait_for(self.fleet.serverapp_pids, pause_s=0.05)
         while not moment():
             if not self.fleet.serverapp_pids() and self.fleet.status(self.run).status == "finished":
                 return False
@@ -123,7 +125,7 @@ class Training:
                     os.kill(pid, signal.SIGKILL)
             return not self.fleet.serverapp_pids()
 
-        wait_for(gone, 30)
+        wait_for(gone)
 
     def kill_after(self, seconds):
         """Kill the ServerApp so long after its start; return whether it still ran."""
@@ -155,20 +157,20 @@ class Training:
         return records
 
 
-def test_training_survives_its_server(fleet):
+def test_training_survives_its_server(federation):
     """Two kills of the ServerApp, one of the whole SuperLink, then the end."""
-    training = Training(fleet, "interrupted", cycles=3)
-    assert training.kill_after(1.5)
+    training = Training(federation, "interrupted", cycles=3)
+    assert training.run_until(lambda: True)
+    training.kill()
     assert training.run_until(lambda: cycles_in(training.run_dir) >= 1)
     training.kill()
     assert training.run_until(lambda: cycles_in(training.run_dir) >= 2)
-    fleet.kill_superlink()
-    fleet.start_superlink()
+    federation.kill_superlink()
+    federation.start_superlink()
     training.finish()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.environ.get("FLWR_MEL_SLOW") != "1", reason="takes many minutes; set FLWR_MEL_SLOW=1")
 @pytest.mark.timeout(3600)
 def test_twenty_kills_at_random_moments(small_fleet):
     rng = np.random.default_rng(20)

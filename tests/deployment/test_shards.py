@@ -6,12 +6,13 @@ import sys
 import pytest
 from flwr.server.compat.grid_client_proxy import GridClientProxy
 from flwr.superlink.grid import HttpGrid, InMemoryGrid
+from mel_simulation.app.message_window import Windowed
 
+from flwr_mel.flower.transport import InsecureShards, check_transport, insecurity, superlink_command
 from flwr_mel.orchestrator import Settings
-from flwr_mel.orchestrator.transport import InsecureShards, check_transport, insecurity, superlink_command
-from simulation.window import Windowed
 from tests.deployment.reference import same_model
 from tests.deployment.tools import blobs, save_data
+from tests.waiting import PATIENCE_S
 
 SAFE = ["--ssl-certfile", "server.pem", "--enable-supernode-auth"]
 
@@ -62,12 +63,12 @@ def test_only_parallelized_mode_is_checked(monkeypatch):
 
 def test_the_superlink_is_found_among_the_ancestors(tmp_path):
     """A process called flower-superlink starts a shell, which starts a process that looks up."""
-    look = "from flwr_mel.orchestrator.transport import superlink_command as s; print(s())"
+    look = "from flwr_mel.flower.transport import superlink_command as s; print(s())"
     script = tmp_path / "flower-superlink"
     shell = f"{sys.executable} -c '{look}'; true"
     script.write_text(f"import subprocess\nsubprocess.run(['sh', '-c', {shell!r}], check=True)\n")
     command = [sys.executable, str(script), "--insecure", "--host", "a b"]
-    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
     assert said.strip() == str(["--insecure", "--host", "a b"])
     assert superlink_command() is None
 

@@ -2,13 +2,13 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
+
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -16,29 +16,13 @@ BIN = Path(sys.executable).parent
 FEATURES, CLASSES = 16, 4
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_for(what, patience_s, pause_s=0.2):
-    """Call until it returns something true; fail after a while."""
-    end_at = time.monotonic() + patience_s
-    while time.monotonic() < end_at:
-        if found := what():
-            return found
-        time.sleep(pause_s)
-    raise AssertionError(f"{getattr(what, '__name__', what)} did not come true in {patience_s} s")
-
-
 def environment(home, **more):
     return os.environ | {
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        # How often Flower's helpers look for work; a second by default.
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        # How often Flower's helpers look for work; a second by default, and looking costs.
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.4",
         "MEL_VENV": str(BIN.parent),
         "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYTHONPATH": str(ROOT),
@@ -54,14 +38,14 @@ def script(name, *arguments, env=None, check=True):
         env=env or environment(Path("/nonexistent")),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert not check or done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
     return done
 
 
-DATA_SEEDS = {f"device-{k}": k for k in range(4)}
+DATA_SEEDS = {f"device-{k}": k for k in range(3)}
 
 
 def blobs(seed, n=400):

@@ -1,10 +1,7 @@
-"""All scenarios through the classic API, in one simulation: python -m tests.flower.classic_app."""
+"""The scenarios through the classic API."""
 
-import json
-import sys
 import traceback
 
-import numpy as np
 from flwr.client import NumPyClient
 from flwr.client.mod import LocalDpMod, fixedclipping_mod, secaggplus_mod
 from flwr.clientapp import ClientApp
@@ -14,12 +11,10 @@ from flwr.server import strategy as flower
 from flwr.server.compat import start_grid
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import ServerApp
-from flwr.simulation import run_simulation
 
 from flwr_mel.server import MelFedAvg, MelStrategy
 from tests.flower import clients, lab
-from tests.flower.harness import BACKEND
-from tests.flower.scenarios import FEDERATED, LAST, SCENARIOS, Scenario
+from tests.flower.scenarios import SCENARIOS, Scenario, leave, settings_of, watched
 
 CLASSIC_ONLY = {"workflow": Scenario(), "secagg": Scenario(rounds=1)}
 
@@ -77,7 +72,7 @@ def inner_strategy(name, accuracy):
         "fraction_evaluate": 0.0,
         "min_fit_clients": lab.LEARNERS,
         "min_available_clients": lab.LEARNERS,
-        "initial_parameters": ndarrays_to_parameters(lab.initial_weights()),
+        "initial_parameters": ndarrays_to_parameters(lab.start_weights()),
         "evaluate_fn": evaluate if accuracy else None,
         "on_fit_config_fn": lambda server_round: {"local-epochs": 3, "server-round": server_round},
         "fit_metrics_aggregation_fn": mean,
@@ -115,27 +110,17 @@ def train(name, case, strategy, grid, context):
 
 def run(name, case, grid, context):
     """Train once and leave the outcome in files."""
-    (lab.out() / "scenario").write_text(name)
     strategy = mel = inner_strategy(case.inner, case.accuracy)
     if not case.plain:
-        settings = FEDERATED | {"workload": lab.workload(ship_data=case.parallelized)}
-        if case.parallelized:
-            x, y = lab.digits()
-            settings |= {"mode": "parallelized", "dataset": (x, y, np.arange(len(x), dtype=np.uint32))}
-        mel = MelStrategy(strategy, **(settings | case.settings))
+        mel = MelStrategy(strategy, **settings_of(case))
         strategy = outer_strategy(case.outer, mel)
-    error, arrays = None, lab.initial_weights()
+    error, arrays = None, lab.start_weights()
     try:
         arrays = train(name, case, strategy, grid, context)
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"
         traceback.print_exc()
-    summary = {"error": error, "records": [], "stopped": None}
-    if not case.plain:
-        summary["records"] = [record.as_dict() for record in mel.records]
-        summary["stopped"] = mel.stopped and [mel.stopped.cycle, mel.stopped.reason]
-    np.savez(lab.out() / f"{name}.npz", *arrays)
-    (lab.out() / f"{name}.json").write_text(json.dumps(summary))
+    leave(name, mel, arrays, error)
 
 
 server_app = ServerApp()
@@ -143,11 +128,5 @@ server_app = ServerApp()
 
 @server_app.main()
 def main(grid, context):
-    chosen = sys.argv[1:]
-    for name, case in (SCENARIOS | CLASSIC_ONLY | LAST).items():
-        if not chosen or name in chosen:
-            run(name, case, grid, context)
-
-
-if __name__ == "__main__":
-    run_simulation(server_app, client_app, num_supernodes=lab.LEARNERS, backend_config=BACKEND)
+    with watched(grid) as seen:
+        run(lab.scenario(), (SCENARIOS | CLASSIC_ONLY)[lab.scenario()], seen, context)

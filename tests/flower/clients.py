@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import ConfigRecord
@@ -9,6 +10,7 @@ from flwr.app import ConfigRecord
 from flwr_mel import Device, wire
 from flwr_mel.clientapp import Assignment, MelMod, describe
 from tests.flower import lab
+from tests.waiting import PATIENCE_S
 
 REAL = ("federated", "parallelized")
 EQUAL = ("plain", "equal")
@@ -16,6 +18,8 @@ EQUAL = ("plain", "equal")
 RAISES, NAN, SHAPE, LIES, METRICS, MANY, BYTES, NOTHING = 0, 1, 2, 3, 4, 5, 6, 14
 #: What the learner reports of itself after cycle 1 of scenario "faults".
 SAYS_NAN, SAYS_NEGATIVE, SAYS_ABSURD, SAYS_TEXT, ASKED_IN_VAIN, TOO_FAST = range(8, 14)
+#: Has no energy in scenario "slow-idle" and takes its time to say so again.
+IDLE = 5
 #: Its mod is broken: the whole report is junk.
 GARBAGE = 15
 JUNK = {"mel-train-seconds": "soon", "mel-cpu-hz": b"\xff", "mel-max-samples": -(10**9), "mel-learner": ""}
@@ -26,9 +30,15 @@ def capability(context, cycle):
     k, name = int(context.node_config["partition-id"]), lab.scenario()
     if name in EQUAL:
         return Device(1e9, 2e7, 0.2, max_samples=60)
-    words = describe(lab.device(k, cycle))
+    # Where one hangs, only time is scarce, so that to be late means less work.
+    device = lab.device(k, cycle)
+    words = describe(replace(device, energy_limit_j=None) if name == "hang" else device)
     if name == "stop-battery" and k == 4:
         words[wire.BATTERY_J] = 8.0 - 3.0 * cycle
+    if name == "slow-idle" and k == IDLE:
+        words[wire.ENERGY_LIMIT_J] = 1e-6
+        if cycle == 2:
+            answer_late()
     if name == "faults" and cycle == 2:
         words |= {
             SAYS_NAN: {wire.CPU_HZ: float("nan")},
@@ -41,6 +51,16 @@ def capability(context, cycle):
     if name == "faults" and k == TOO_FAST:
         words |= dict.fromkeys(wire.COEFFICIENTS, 1e-15)
     return words
+
+
+def answer_late():
+    """Answer while the others train in cycle 3, or when nobody does, and tell which it was."""
+    training, patience_s = [], PATIENCE_S
+    while not training and patience_s > 0:
+        training = list((lab.out() / "calls").glob("slow-idle.3.*"))
+        time.sleep(0.05)
+        patience_s -= 0.05
+    (lab.out() / "slow-idle.answer").write_text("in cycle 3" if training else "gave up")
 
 
 class MaybeMod(MelMod):
@@ -78,17 +98,30 @@ def work(k, config, weights):
         return lab.train(weights, x[rows], y[rows], int(config["local-epochs"]), rng), 60, {"who": k}
     if name in REAL:
         return real_work(name, k, assigned, weights)
+    if name == "BatchNorm":
+        rows = lab.rows_of(k)[assigned.choose(len(lab.rows_of(k)))]
+        x, y = (array[rows] for array in lab.digits())
+        return lab.train_normed(weights, x, y, assigned.epochs, assigned.rng()), len(x), {"loss": 1.0}
     if name == "all-fail":
         raise RuntimeError("everybody fails")
+    if name == "all-fail-later" and assigned.cycle == 2:
+        raise RuntimeError("everybody fails")
     if name == "hang" and k == 3 and assigned.cycle == 1:
-        time.sleep(14)
+        hang(name)
     if name == "dies" and k == 0:
         os._exit(1)
-    moved = [w + np.float32(0.01 * (1 + k)) for w in weights]
+    step = 0.01 if assigned is None or assigned.epochs else 0.0  # it reads its epochs
+    moved = [w + np.float32(step * (1 + k)) for w in weights]
     samples = assigned.samples if assigned else 1
     if name == "faults" and assigned.cycle == 2:
         return fault(k, moved, samples)
     return moved, samples, {"loss": 1.0}
+
+
+def hang(name):
+    """Hold on until the training is over."""
+    while not (lab.out() / f"{name}.json").exists():
+        time.sleep(0.1)
 
 
 def real_work(name, k, assigned, weights):

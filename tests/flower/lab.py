@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from flwr_mel import AllocationProblem, Device, Workload, allocate
-from flwr_mel.orchestrator.planning import draw_seeds
+from flwr_mel.orchestrator.planning import draw_seed
 from flwr_mel.solvers import Exact
 
 LEARNERS = 20
@@ -31,7 +31,7 @@ def out():
 
 
 def scenario():
-    return (out() / "scenario").read_text()
+    return os.environ["LAB_SCENARIO"]
 
 
 def digits():
@@ -58,6 +58,54 @@ def device(k, cycle):
         energy_limit_j=limit,
         max_samples=len(rows_of(k)),
     )
+
+
+def normed():
+    """A network with batch normalisation: its state has arrays of whole numbers without dimensions."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 28, 28)), nn.Conv2d(1, 4, 5, stride=3), nn.BatchNorm2d(4), nn.ReLU(),
+        nn.Flatten(), nn.Linear(4 * 64, 10),
+    )  # fmt: skip
+
+
+def train_normed(weights, x, y, epochs, rng):
+    import torch
+
+    network = normed()
+    state = zip(network.state_dict(), weights, strict=True)
+    network.load_state_dict({name: torch.tensor(array) for name, array in state})
+    optimiser = torch.optim.SGD(network.parameters(), RATE)
+    pixels, labels = torch.tensor(x).float() / 255, torch.tensor(y).long()
+    for _ in range(epochs):
+        for part in torch.tensor(rng.permutation(len(x))).split(BATCH):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(network(pixels[part]), labels[part]).backward()
+            optimiser.step()
+    return [array.detach().numpy() for array in network.state_dict().values()]
+
+
+def accuracy_of_normed(weights, x, y):
+    import torch
+
+    network = normed().eval()
+    state = zip(network.state_dict(), weights, strict=True)
+    network.load_state_dict({name: torch.tensor(array) for name, array in state})
+    with torch.no_grad():
+        return float((network(torch.tensor(x).float() / 255).argmax(1).numpy() == y).mean())
+
+
+def initial_normed():
+    return [array.detach().numpy() for array in normed().state_dict().values()]
+
+
+def start_weights():
+    """The model that the scenario starts with."""
+    return initial_normed() if scenario() == "BatchNorm" else initial_weights()
 
 
 def initial_weights():
@@ -90,11 +138,11 @@ def train(weights, x, y, epochs, rng):
     return [p.detach().numpy().copy() for p in parameters]
 
 
-def reference(x, y, cycles, *, shipped):
+def reference(x, y, cycles, *, shipped=False, normed=False, max_epochs=None):
     """Algorithm 1 as a plain loop: no Flower, no strategy, no orchestrator."""
     import torch
 
-    weights = initial_weights()
+    weights, training = (initial_normed(), train_normed) if normed else (initial_weights(), train)
     work = []
     for cycle in range(1, cycles + 1):
         problem = AllocationProblem.from_devices(
@@ -103,11 +151,12 @@ def reference(x, y, cycles, *, shipped):
             cycle_time_s=CYCLE_TIME_S,
             total_samples=TOTAL,
             staleness=STALENESS,
+            max_epochs=max_epochs,
         )
         solution = allocate(problem, Exact())
         work.append((solution.epochs.tolist(), solution.samples.tolist()))
         shuffle = np.random.default_rng([SEED, cycle]).permutation(len(x))
-        seeds = draw_seeds(SEED, cycle, LEARNERS)
+        seeds = [draw_seed(SEED, cycle, str(k)) for k in range(LEARNERS)]
         start, updates, used = 0, [], []
         for k, (tau, d) in enumerate(zip(solution.epochs, solution.samples, strict=True)):
             if not tau:
@@ -120,7 +169,7 @@ def reference(x, y, cycles, *, shipped):
                 rows = own if d == len(own) else own[np.sort(chosen)]
             start += d
             rng = np.random.default_rng(seeds[k])
-            updates.append(train(weights, x[rows], y[rows], int(tau), rng))
+            updates.append(training(weights, x[rows], y[rows], int(tau), rng))
             used.append(int(d))
         total = sum(used)
         weights = [

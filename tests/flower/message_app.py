@@ -1,21 +1,16 @@
-"""All scenarios through the Message API, in one simulation: python -m tests.flower.message_app."""
+"""The scenarios through the Message API."""
 
-import json
-import sys
 import traceback
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
 from flwr.serverapp import ServerApp
 from flwr.serverapp import strategy as flower
-from flwr.simulation import run_simulation
 
 from flwr_mel.serverapp import MelFedAvg, MelStrategy
 from tests.flower import clients, lab
-from tests.flower.harness import BACKEND
-from tests.flower.scenarios import FEDERATED, LAST, SCENARIOS
+from tests.flower.scenarios import SCENARIOS, leave, settings_of, watched
 
 ALL = {"fraction_evaluate": 0.0, "min_train_nodes": lab.LEARNERS, "min_available_nodes": lab.LEARNERS}
 
@@ -76,8 +71,7 @@ def outer_strategy(name, strategy):
 
 def run(name, case, grid):
     """Train once and leave the outcome in files."""
-    (lab.out() / "scenario").write_text(name)
-    start = ArrayRecord(lab.initial_weights())
+    start = ArrayRecord(lab.start_weights())
     strategy = mel = inner_strategy(case.inner)
     evaluate = None
     if case.accuracy:
@@ -86,11 +80,7 @@ def run(name, case, grid):
             return MetricRecord({"accuracy": case.accuracy[server_round - 1]}) if server_round else None
 
     if not case.plain:
-        settings = FEDERATED | {"workload": lab.workload(ship_data=case.parallelized)}
-        if case.parallelized:
-            x, y = lab.digits()
-            settings |= {"mode": "parallelized", "dataset": (x, y, np.arange(len(x), dtype=np.uint32))}
-        mel = MelStrategy(strategy, **(settings | case.settings))
+        mel = MelStrategy(strategy, **settings_of(case))
         strategy = outer_strategy(case.outer, mel)
         if case.outer:
             evaluate = mel.watch(evaluate)
@@ -102,12 +92,7 @@ def run(name, case, grid):
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"
         traceback.print_exc()
-    summary = {"error": error, "records": [], "stopped": None}
-    if not case.plain:
-        summary["records"] = [record.as_dict() for record in mel.records]
-        summary["stopped"] = mel.stopped and [mel.stopped.cycle, mel.stopped.reason]
-    np.savez(lab.out() / f"{name}.npz", *arrays.to_numpy_ndarrays())
-    (lab.out() / f"{name}.json").write_text(json.dumps(summary))
+    leave(name, mel, arrays.to_numpy_ndarrays(), error)
 
 
 server_app = ServerApp()
@@ -115,11 +100,5 @@ server_app = ServerApp()
 
 @server_app.main()
 def main(grid, context):
-    chosen = sys.argv[1:]
-    for name, case in (SCENARIOS | LAST).items():
-        if not chosen or name in chosen:
-            run(name, case, grid)
-
-
-if __name__ == "__main__":
-    run_simulation(server_app, client_app, num_supernodes=lab.LEARNERS, backend_config=BACKEND)
+    with watched(grid) as seen:
+        run(lab.scenario(), SCENARIOS[lab.scenario()], seen)

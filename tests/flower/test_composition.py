@@ -25,6 +25,24 @@ def test_it_runs_inside(run, name):
     assert 0 < moved(run, name) < np.inf
 
 
+def test_batch_normalisation_trains_for_more_than_one_cycle(run):
+    """Averages turn its counters into fractions, and the clients go on sending whole numbers."""
+    records = run.records("BatchNorm")
+    assert run.result("BatchNorm")["error"] is None
+    worked = [[r.outcome for r in record.learners if r.samples] for record in records]
+    assert [set(outcomes) for outcomes in worked] == [{Outcome.USED}] * 3
+    x, y = np.load(run.path / "digits.npz").values()
+    expected, work = lab.reference(x, y, len(records), normed=True, max_epochs=3)
+    assert [([r.epochs for r in c.learners], [r.samples for r in c.learners]) for c in records] == work
+    for ours, plain in zip(run.weights("BatchNorm"), expected, strict=True):
+        if plain.ndim:  # not the counters
+            np.testing.assert_allclose(ours, plain, atol=1e-4)
+    before = lab.accuracy_of_normed(lab.initial_normed(), x[2000:], y[2000:])
+    after = lab.accuracy_of_normed(run.weights("BatchNorm"), x[2000:], y[2000:])
+    assert before < 0.2
+    assert after > 0.6
+
+
 def test_dp_outside_sees_the_stop_through_the_watched_evaluation(run):
     assert run.result("dp-outside")["stopped"] == [2, "accuracy reached 0.95 (target 0.9)"]
     assert max(cycle for cycle, _ in run.calls("dp-outside")) == 2
@@ -88,5 +106,5 @@ def test_records_survive_the_file_and_a_crash(run, tmp_path):
     JsonlWriter(writer.path)(records[2])
     assert list(read_jsonl(writer.path)) == records
     writer.path.write_bytes(b"{broken\n" + whole)
-    with pytest.raises(ValueError, match="line 1: not a cycle record"):
+    with pytest.raises(ValueError, match="line 1: the line must be a cycle record"):
         list(read_jsonl(writer.path))

@@ -5,20 +5,16 @@ import pytest
 
 from flwr_mel.records import Outcome
 from tests.flower import clients, lab
+from tests.flower.harness import row
 
 REFUSED = {
     clients.NAN: "not finite",
     clients.SHAPE: "shape (12, 783) instead of (12, 784)",
     clients.METRICS: "metrics do not fit",
     clients.MANY: "arrays",
-    clients.BYTES: "bytes",
+    clients.BYTES: "shape (200000,) instead of (12,)",
     clients.NOTHING: "trained on no samples",
 }
-
-
-def row(record, k):
-    (found,) = [r for r in record.learners if r.learner == str(k)]
-    return found
 
 
 @pytest.mark.parametrize("k", REFUSED)
@@ -83,36 +79,26 @@ def test_an_impossibly_fast_learner_gets_no_more_epochs_than_staleness_allows(ru
         assert row(record, clients.TOO_FAST).epochs <= min(epochs) + lab.STALENESS
 
 
-def test_a_learner_that_hangs_is_dropped_at_the_deadline_and_gets_less_next_time(run):
-    first, second = run.records("hang")
-    late = row(first, 3)
-    assert (late.outcome, late.reason) == (Outcome.LATE, "no reply in time")
-    assert late.limited_by == "time"
-    assert first.makespan_s == first.cycle_time_s
-    # The probe absorbed Ray's start: nobody else was late in the first cycle.
-    assert sum(r.outcome is Outcome.USED for r in first.learners) == lab.LEARNERS - 1
-    again = row(second, 3)
-    assert again.slowdown == 1.5
-    assert again.epochs * again.samples < late.epochs * late.samples
-    assert again.time_s <= second.cycle_time_s
+def test_when_all_fail_in_the_first_cycle_the_run_fails(run):
+    (record,) = run.records("all-fail")
+    assert all(r.outcome is Outcome.FAILED and "everybody fails" in r.reason for r in record.learners)
+    error = run.result("all-fail")["error"]
+    assert error.startswith("NobodyWorks: the model stays untrained")
+    assert "everybody fails" in error
 
 
-def test_when_all_fail_the_old_model_stays(run):
-    records = run.records("all-fail")
-    assert len(records) == 2
-    for record in records:
-        assert all(r.outcome is Outcome.FAILED and "everybody fails" in r.reason for r in record.learners)
-    for ours, start in zip(run.weights("all-fail"), lab.initial_weights(), strict=True):
-        np.testing.assert_array_equal(ours, start)
-
-
-def test_a_client_process_that_dies_is_named_and_the_run_ends_with_a_model(run):
-    assert run.result("dies")["error"] is None
-    first, second = run.records("dies")
-    for record in (first, second):
-        assert row(record, 0).outcome is Outcome.FAILED
-        assert "died" in row(record, 0).reason
-    assert all(np.isfinite(w).all() for w in run.weights("dies"))
+def test_when_all_fail_later_the_old_model_stays(run):
+    first, second = run.records("all-fail-later")
+    assert all(r.outcome is Outcome.USED for r in first.learners if r.samples)
+    asked = [r for r in second.learners if r.samples]
+    assert asked
+    assert all(r.outcome is Outcome.FAILED and "everybody fails" in r.reason for r in asked)
+    assert run.result("all-fail-later")["error"] is None
+    same = [
+        np.array_equal(ours, start)
+        for ours, start in zip(run.weights("all-fail-later"), lab.initial_weights(), strict=True)
+    ]
+    assert not all(same)
 
 
 def test_learners_without_the_mod_are_left_out(run):
@@ -139,4 +125,28 @@ def test_learners_come_and_go(run):
     assert [len(nodes) for nodes in there] == [10, 20, 10]
     assert there[0].isdisjoint(there[2])
     for record in (first, second, third):
-        assert sum(r.weight for r in record.learners) == 300
+        # What is asked of the fleet is asked of those who are chosen in proportion.
+        assert sum(r.weight for r in record.learners) == 300 * len(record.learners) // lab.LEARNERS
+
+
+def test_nobody_waits_for_a_learner_that_has_no_task(run):
+    records = run.records("slow-idle")
+    assert len(records) == 3
+    for record in records:
+        assert not row(record, clients.IDLE).samples
+        assert sum(r.weight for r in record.learners) == lab.TOTAL
+    # Cycle 3 began before it had answered the question that it was asked in cycle 1.
+    assert (run.path / "slow-idle.answer").read_text() == "in cycle 3"
+
+
+def test_a_learner_that_hangs_is_dropped_at_the_deadline_and_gets_less_next_time(run):
+    first, second = run.records("hang")
+    late = row(first, 3)
+    assert (late.outcome, late.reason) == (Outcome.LATE, "no reply in time")
+    assert late.limited_by == "staleness"  # it could do more epochs than the slowest allows
+    assert first.makespan_s == first.cycle_time_s
+    assert sum(r.outcome is Outcome.USED for r in first.learners) == lab.LEARNERS - 1
+    again = row(second, 3)
+    assert again.slowdown > 1.4
+    assert again.epochs * again.samples < late.epochs * late.samples
+    assert again.time_s <= second.cycle_time_s

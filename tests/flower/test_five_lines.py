@@ -2,11 +2,10 @@
 
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.flower.harness import ROOT, run_python
+from tests.flower.harness import ROOT
 
 APPS = ("vanilla_message", "vanilla_classic")
 
@@ -17,6 +16,10 @@ def diff_of(app):
         d for d in re.findall(r"```diff\n(.*?)```", page, re.DOTALL) if f"+++ tests/flower/{app}.py" in d
     ]
     return diff
+
+
+def source_of(app):
+    return (ROOT / "tests" / "flower" / f"{app}.py").read_text()
 
 
 def apply_diff(text, diff):
@@ -35,36 +38,30 @@ def work_of(output):
     return [json.loads(line[5:]) for line in re.findall(r"WORK .*", output)]
 
 
-@pytest.fixture(scope="module")
-def outputs(tmp_path_factory):
-    """Output of both apps, as they are and changed."""
-    scripts = {}
-    for app in APPS:
-        text = (ROOT / "tests" / "flower" / f"{app}.py").read_text()
-        for name, content in ((app, text), (f"{app} changed", apply_diff(text, diff_of(app)))):
-            directory = tmp_path_factory.mktemp("app")
-            (directory / "app.py").write_text(content)
-            scripts[name] = directory
-    with ThreadPoolExecutor(2) as pool:
-        runs = {name: pool.submit(run_python, [str(d / "app.py")], d) for name, d in scripts.items()}
-        return {name: run.result() for name, run in runs.items()}
+@pytest.fixture(params=APPS)
+def app(request):
+    return request.param
 
 
-@pytest.mark.parametrize("app", APPS)
+def played(engine, directory, text):
+    """Return the work that an app's clients do, round by round."""
+    path = directory / "app.py"
+    path.write_text(text)
+    return work_of(engine.play(path, directory, nodes=8))
+
+
 def test_the_app_knows_nothing_of_us_and_changes_by_five_lines_at_most(app):
-    assert "mel" not in (ROOT / "tests" / "flower" / f"{app}.py").read_text()
+    assert "mel" not in source_of(app)
     added = [line for line in diff_of(app).splitlines()[2:] if line.startswith("+")]
     assert 0 < len(added) <= 5
 
 
-@pytest.mark.parametrize("app", APPS)
-def test_before_everybody_does_the_same(app, outputs):
-    assert work_of(outputs[app]) == [[[5, 300]] * 8] * 2
+def test_before_everybody_does_the_same(app, engine, tmp_path):
+    assert played(engine, tmp_path, source_of(app)) == [[[5, 300]] * 8] * 2
 
 
-@pytest.mark.parametrize("app", APPS)
-def test_after_everybody_does_what_it_can(app, outputs):
-    rounds = work_of(outputs[f"{app} changed"])
+def test_after_everybody_does_what_it_can(app, engine, tmp_path):
+    rounds = played(engine, tmp_path, apply_diff(source_of(app), diff_of(app)))
     assert len(rounds) == 2
     for work in rounds:
         assert len({epochs for epochs, _ in work}) == 2

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from flwr_mel.flower.tasks import task_words
 from flwr_mel.orchestrator import Settings, Task
-from flwr_mel.orchestrator.messages import task_words
 from flwr_mel.wire import SHARD
 from tests.flower import lab
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from mel_simulation.scenario.data import embedded
 
-from simulation.data import embedded
 from tests.flower import lab
 
 CYCLES = 3

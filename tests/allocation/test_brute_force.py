@@ -1,0 +1,225 @@
+"""Allocations and inverse questions against enumeration, on fleets of every awkward kind."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, allocate, fastest, greenest
+from flwr_mel.allocation.capacity import Capacities
+from flwr_mel.allocation.verify import violations
+from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove, epochs
+from tests.allocation import oracle
+from tests.allocation.oracle import KINDS, random_problem
+
+#: Problems per kind: 300 in all, or 5,000 and a few.
+TRIALS = [50, pytest.param(834, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trials", TRIALS)
+def test_capacities_are_exact_to_the_last_sample(kind, trials):
+    rng = np.random.default_rng([1, KINDS.index(kind)])
+    for _ in range(trials):
+        problem = random_problem(rng, kind, samples=int(rng.choice([60, 1000, 10**6])))
+        capacities, tau = Capacities.of(problem), int(rng.integers(1, 9))
+        d, most = problem.total_samples, problem.max_epochs
+        for k in range(len(problem)):
+            cap = oracle.largest(lambda n, k=k, p=problem, t=tau: oracle.keeps(p, k, t, n), d)
+            assert min(int(capacities.at(tau)[k]), d) == cap
+            own = oracle.largest(lambda t, k=k, p=problem: oracle.keeps(p, k, t, p.min_samples), most)
+            assert int(capacities.most_epochs[k]) == own
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trials", TRIALS)
+def test_allocations_equal_enumeration(kind, trials):
+    rng = np.random.default_rng([2, KINDS.index(kind)])
+    solved = 0
+    for _ in range(trials):
+        problem = random_problem(rng, kind)
+        for subsets, exclude in ((False, "infeasible"), (True, "optimal")):
+            best = oracle.best_epochs(problem, subsets=subsets)
+            for solver in (Exact(exclude=exclude), Exact(exclude=exclude, core=1)):
+                found = allocate(problem, solver, throw=False)
+                assert found.status.ok == (best is not None)
+                if best is None:
+                    continue
+                solved += 1
+                assert violations(problem, found.epochs, found.samples) == []
+                assert int(found.epochs.sum()) <= best <= round(found.bound * len(problem))
+                if found.status is Status.OPTIMAL or solver.core > 1:
+                    assert int(found.epochs.sum()) == best == round(found.bound * len(problem))
+        other = allocate(problem, SuggestImprove(suggest="bisection"), throw=False)
+        best = oracle.best_epochs(problem)
+        assert other.status.ok == (best is not None)
+        assert best is None or int(other.epochs.sum()) <= best <= round(other.bound * len(problem))
+    assert solved >= trials
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trials", TRIALS)
+def test_inverse_questions_equal_enumeration(kind, trials):
+    rng = np.random.default_rng([3, KINDS.index(kind)])
+    answered = 0
+    for _ in range(trials):
+        problem = random_problem(rng, kind)
+        tau = rng.integers(1, 6, len(problem)) if rng.random() < 0.7 else np.full(len(problem), 2)
+        time_s = oracle.least_time(problem, tau)
+        if time_s is None:
+            with pytest.raises(Infeasible):
+                fastest(problem, tau)
+        else:
+            answered += 1
+            plan = fastest(problem, tau)
+            assert plan.cycle_time_s == time_s
+            assert plan.samples.sum() == problem.total_samples
+            within = np.minimum(problem.deadline_s, time_s) if problem.own_deadlines else time_s
+            # At the very time found the other question has an answer as well.
+            energy_j = oracle.least_energy(problem.replace(cycle_time_s=within), tau)
+            there = greenest(problem.replace(cycle_time_s=within), tau)
+            assert there.total_energy_j == pytest.approx(energy_j, rel=1e-12, abs=1e-15)
+            # Of the hand-outs that are as fast it is one with the least energy.
+            assert plan.total_energy_j == pytest.approx(energy_j, rel=1e-12, abs=1e-15)
+        energy_j = oracle.least_energy(problem, tau)
+        if energy_j is None:
+            with pytest.raises(Infeasible) as caught:
+                greenest(problem, tau)
+            common = problem.replace(cycle_time_s=problem.cycle_time_s)
+            assert caught.value.diagnosis.cycle_time_s == oracle.least_time(common, tau)
+        else:
+            assert greenest(problem, tau).total_energy_j == pytest.approx(energy_j, rel=1e-12, abs=1e-15)
+    assert answered >= trials // 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trials", [15, pytest.param(200, marks=pytest.mark.slow)])
+def test_the_fastest_set_equals_a_look_at_every_set(kind, trials):
+    rng = np.random.default_rng([7, KINDS.index(kind)])
+    answered = 0
+    for _ in range(trials):
+        problem = random_problem(rng, kind)
+        problem = problem.replace(
+            cycle_time_s=problem.cycle_time_s
+        )  # one for all, which is what is asked for
+        tau = rng.integers(1, 6, len(problem))
+        sets = [np.flatnonzero(np.array(who)) for who in product((0, 1), repeat=len(problem)) if any(who)]
+        sets = [who for who in sets if len(who) * problem.min_samples <= problem.total_samples]
+        times = [oracle.least_time(some_of(problem, who), tau[who]) for who in sets]
+        if all(time_s is None for time_s in times):
+            with pytest.raises(Infeasible):
+                fastest(problem, tau, leave_out=True)
+            continue
+        answered += 1
+        best = min(time_s for time_s in times if time_s is not None)
+        plan = fastest(problem, tau, leave_out=True)
+        assert plan.cycle_time_s == best
+        assert plan.samples.sum() == problem.total_samples
+        within = problem.replace(cycle_time_s=best)
+        spent = [oracle.least_energy(some_of(within, who), tau[who]) for who in sets]
+        least = min(joules for joules in spent if joules is not None)
+        assert plan.total_energy_j == pytest.approx(least, rel=1e-9, abs=1e-12)
+        assert plan.energy_bound_j <= least * (1 + 1e-9)
+    assert answered >= trials // 5
+
+
+def some_of(problem: AllocationProblem, who: np.ndarray) -> AllocationProblem:
+    """The problem of some learners."""
+    limits = [None if np.isinf(e) else float(e) for e in problem.energy_limit_j[who]]
+    return problem.replace(
+        coefficients=problem.coefficients.take(who),
+        energy_limit_j=limits,
+        max_samples=problem.max_samples[who],
+    )
+
+
+def test_a_thousand_samples_of_one_learner():
+    costs = Coefficients([1.6e-3], [0.0], [0.9], [0.0], [0.0], [0.0])
+    problem = AllocationProblem(costs, 100.0, total_samples=1000)
+    plan = fastest(problem, 2)
+    assert plan.cycle_time_s == 1.6e-3 * 2000 + 0.9
+    assert plan.samples.tolist() == [1000]
+
+
+def test_a_neighbour_changes_nobodys_capacity():
+    rng = np.random.default_rng(4)
+    for kind in KINDS:
+        costs = oracle.costs_of(rng, kind, 10.0)
+        alone = AllocationProblem(costs, 10.0, 3.0, total_samples=1000)
+        giant = np.array([1e-11, 0, 0, 0, 0, 0])
+        names = ("c2", "c1", "c0", "g2", "g1", "g0")
+        both = Coefficients(*(np.append(getattr(costs, n), x) for n, x in zip(names, giant, strict=True)))
+        beside = AllocationProblem(both, 10.0, 3.0, total_samples=1000)
+        for tau in (1, 2, 3, 7):
+            np.testing.assert_array_equal(Capacities.of(alone).at(tau), Capacities.of(beside).at(tau)[:-1])
+        np.testing.assert_array_equal(
+            Capacities.of(alone).most_epochs, Capacities.of(beside).most_epochs[:-1]
+        )
+
+
+def test_a_much_faster_learner_is_no_obstacle_to_an_inverse_question():
+    costs = Coefficients([1e-18, 1.0], [0.0] * 2, [0.0] * 2, [0.0] * 2, [0.0] * 2, [0.0] * 2)
+    problem = AllocationProblem(costs, 1e-3, total_samples=1000)
+    assert fastest(problem, 1).samples.tolist() == [999, 1]
+
+
+def dead(samples: int) -> AllocationProblem:
+    """Three learners, the last of which cannot take part."""
+    costs = Coefficients([1e-3, 1e-3, 99.0], [0.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3)
+    return AllocationProblem(costs, 1.0, total_samples=samples, min_samples=100)
+
+
+def test_who_cannot_take_part_needs_no_least_batch():
+    for solver in (Exact(), Exact(objective="progress"), SuggestImprove(suggest="bisection")):
+        found = allocate(dead(250), solver)
+        assert found.samples.sum() == 250
+        assert list(found.excluded) == [2]
+    with pytest.raises(ValueError, match=r"at least learners \* min_samples = 2 \* 100 = 200, got 199"):
+        dead(199)
+    # Equal batches are for everybody.
+    with pytest.raises(Infeasible, match=r"equal batch of 83 samples is below min_samples = 100"):
+        allocate(dead(250), EqualBatches())
+    for question in (fastest, greenest):
+        with pytest.raises(Infeasible, match="3 learners of at least 100 samples each need 300 of 250"):
+            question(dead(250), 1)
+
+
+def test_the_diagnosis_counts_whom_a_longer_cycle_brings_in():
+    costs = Coefficients([1e-3, 1e-3, 1e-2], [0.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3)
+    problem = AllocationProblem(costs, 0.12, total_samples=250, min_samples=100)
+    with pytest.raises(Infeasible, match="carry 240 of 250") as caught:
+        allocate(problem, Exact())
+    assert caught.value.diagnosis.carried == 240
+    assert caught.value.diagnosis.cycle_time_s == 0.125
+    # The third could take part from 1 s on, with which 250 samples are too few; 0.125 s is before that.
+    assert allocate(problem.replace(cycle_time_s=0.125), Exact()).samples.sum() == 250
+    late = problem.replace(max_samples=[120, 120, None])
+    with pytest.raises(Infeasible, match="least batches of 3 learners") as caught:
+        allocate(late, Exact())
+    assert caught.value.diagnosis.cycle_time_s is None
+
+
+def competing_sets(seed: int) -> AllocationProblem:
+    """Learners whose own maxima differ, so that several sets of participants come close to the best."""
+    rng = np.random.default_rng([79, seed])
+    k = int(rng.integers(4, 9))
+    most, least = rng.integers(3, 16, k), int(rng.integers(5, 30))
+    c2, zero = 1 / (most * least) * rng.uniform(0.9, 1, k), np.zeros(k)
+    c1 = c2 * rng.choice([0, 1.0, 3.0], k) * rng.random()
+    costs = Coefficients(c2, c1, zero, zero, zero, zero)
+    samples = int(k * least * rng.uniform(1, 2.5))
+    staleness = int(rng.integers(1, 5))
+    return AllocationProblem(costs, 1.0, total_samples=samples, min_samples=least, staleness=staleness)
+
+
+def test_leaving_out_beyond_the_core_claims_nothing_unproven(monkeypatch):
+    """With the constants of huge fleets on small ones, so that the search is often incomplete."""
+    problems = [competing_sets(seed) for seed in (2744, 4052, 6041, 6221, *range(200))]
+    best = [allocate(problem, Exact(exclude="optimal"), throw=False) for problem in problems]
+    assert int(best[0].epochs.sum()) == oracle.best_epochs(problems[0], subsets=True) == 15
+    monkeypatch.setattr(epochs, "_FEW", 1)
+    for problem, optimum in zip(problems, best, strict=True):
+        found = allocate(problem, Exact(exclude="optimal", core=1), throw=False)
+        assert found.status.ok == optimum.status.ok
+        assert found.mean_epochs <= optimum.mean_epochs <= found.bound
+        assert found.status is not Status.OPTIMAL or found.mean_epochs == optimum.mean_epochs

@@ -1,0 +1,98 @@
+"""A deadline per learner: what it means, and that one per learner that is the same is a cycle time."""
+
+import numpy as np
+import pytest
+
+from bench.rivals import highs
+from flwr_mel import AllocationProblem, Coefficients, Infeasible, Reason, Status, allocate, fastest, greenest
+from flwr_mel.allocation.verify import violations
+from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
+from tests.zoo import KINDS, paper_problem, random_problem
+
+SOLVERS = (
+    Exact(),
+    Exact(exclude="optimal"),
+    Exact(objective="progress"),
+    EqualBatches(),
+    SuggestImprove(suggest="bisection"),
+    SuggestImprove(suggest="sdp"),
+)
+
+
+def pair(deadlines: object, **changes: object) -> AllocationProblem:
+    zero = [0.0, 0.0]
+    costs = Coefficients([1e-3, 1e-3], zero, zero, zero, zero, zero)
+    return AllocationProblem(costs, deadlines, **{"total_samples": 1500, **changes})
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+def test_the_same_deadline_for_all_is_a_cycle_time(solver):
+    one = paper_problem(0, 20, 20, 2, learners=8).replace(total_samples=24_000)
+    each = one.replace(cycle_time_s=[20.0] * 8)
+    assert each.cycle_time_s == 20.0
+    assert not each.own_deadlines
+    mine, theirs = allocate(one, solver), allocate(each, solver)
+    assert mine.epochs.tolist() == theirs.epochs.tolist()
+    assert mine.samples.tolist() == theirs.samples.tolist()
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+def test_everybody_keeps_its_own_deadline(solver):
+    rng = np.random.default_rng(1)
+    solved = 0
+    for trial in range(6):
+        problem = paper_problem(trial, 20, 20, 2, learners=8).replace(total_samples=24_000)
+        problem = problem.replace(cycle_time_s=20 * rng.choice([0.6, 1.0, 2.0], 8))
+        found = allocate(problem, solver, throw=False)
+        if found.status.ok:
+            solved += 1
+            assert violations(problem, found.epochs, found.samples, all_samples=False) == []
+            assert (found.time_s <= problem.deadline_s).all()
+    assert solved >= 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_highs(kind):
+    rng = np.random.default_rng(700 + KINDS.index(kind))
+    for trial in range(12):
+        problem = random_problem(rng, int(rng.integers(5, 25)), kind, staleness=trial % 6)
+        problem = problem.replace(
+            cycle_time_s=problem.cycle_time_s * rng.choice([0.5, 1, 1.3, 4], len(problem))
+        )
+        best = highs(problem)
+        found = allocate(problem, Exact(), throw=False)
+        assert (best is None) == (found.status is Status.INFEASIBLE)
+        assert best is None or int(found.epochs.sum()) == best == round(found.bound * len(problem))
+
+
+def test_fields():
+    problem = pair([1.0, 2.0])
+    assert problem.cycle_time_s == 2.0
+    assert problem.deadline_s.tolist() == [1.0, 2.0]
+    assert problem.replace(staleness=1).deadline_s.tolist() == [1.0, 2.0]
+    assert problem.replace(cycle_time_s=3.0).deadline_s.tolist() == [3.0, 3.0]
+    with pytest.raises(ValueError, match=r"cycle_time_s must be one value per learner \(2\), got '3 values'"):
+        pair([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"cycle_time_s\[1\] must be a finite number > 0, got 0"):
+        pair([1.0, 0.0])
+
+
+def test_a_deadline_that_is_too_short_leaves_one_out():
+    found = allocate(pair([0.05, 2.0], min_samples=100), Exact())
+    assert found.excluded == {0: Reason.MIN_BATCH_TIME}
+    assert found.samples.tolist() == [0, 1500]
+
+
+def test_inverse_questions_keep_deadlines_that_differ():
+    assert fastest(pair(9.0), 1).samples.tolist() == [750, 750]
+    plan = fastest(pair([0.5, 9.0]), 1)
+    assert plan.samples.tolist() == [500, 1000]
+    assert plan.cycle_time_s == 1.0
+    assert greenest(pair([0.5, 1.2]), 1).samples.tolist() == [500, 1000]
+    for question in (fastest, greenest):
+        with pytest.raises(
+            Infeasible, match=r"carry 1,400 of 1,500.*smallest cycle time that works is 0\.75 s"
+        ):
+            question(pair([0.5, 0.9]), 1)
+    with pytest.raises(Infeasible, match=r"1,400 of 1,500.*smallest cycle time that works is 0\.75 s"):
+        allocate(pair([0.5, 0.9]), Exact())

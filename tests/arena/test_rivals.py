@@ -1,0 +1,167 @@
+"""Every rival learns, keeps the books straight and repeats itself; each does what its paper says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from mel_simulation.arena.bout import Bout, fight
+from mel_simulation.arena.rivals import OURS, RIVALS
+from mel_simulation.arena.rivals.fedasync import FedAsync
+from mel_simulation.arena.rivals.fedavg import FedAvg
+from mel_simulation.arena.rivals.fedbuff import FedBuff
+from mel_simulation.arena.rivals.fedcompass import FedCompass
+from mel_simulation.arena.rivals.fednova import FedNova
+from mel_simulation.arena.rivals.fedprox import FedProx
+from mel_simulation.arena.rivals.fedzero import FedZero
+from mel_simulation.arena.rivals.oort import Oort
+from mel_simulation.arena.rivals.ours import Allocated
+from mel_simulation.arena.rivals.tifl import TiFL
+from mel_simulation.arena.rounds import average, epoch_seconds
+from mel_simulation.arena.setting import Setting
+from mel_simulation.arena.world import World
+
+SMALL = Setting("small", "Small", "digits", samples=400, learners=8, targets=(0.99,), rounds=4)
+
+
+def played(rival, setting=SMALL, seed=0):
+    world = World(setting, seed)
+    rival.run(world)
+    assert world.over
+    return world
+
+
+def sends(world):
+    return [event for event in world.log if event.what == "send"]
+
+
+def rounds(world):
+    """Split the jobs by the model they begin with."""
+    found = {}
+    for event in sends(world):
+        found.setdefault(event.version, []).append(event)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_learns_with_straight_books_and_repeats_itself(name):
+    bout = Bout(SMALL, name, 0, 0)
+    outcome, log = fight(bout)  # which audits the log
+    again, same = fight(bout)
+    assert outcome == again
+    assert log == same
+    curve = [accuracy for _, accuracy, _ in outcome["curve"]]
+    assert max(curve) > curve[0] + 0.1
+    assert outcome["reached"] == [None]
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_all_are_tuned_alike(name):
+    assert len(RIVALS[name]) == 4
+    assert len(set(RIVALS[name])) == 4
+
+
+@pytest.mark.parametrize("choice", range(1, 4))
+@pytest.mark.parametrize("name", RIVALS)
+def test_other_settings_run_too(name, choice):
+    fight(Bout(replace(SMALL, rounds=1.5), name, choice, 0))
+
+
+def test_fedavg_is_the_mean_of_what_all_do():
+    world = played(FedAvg(1), replace(SMALL, rounds=1.01))
+    other = World(SMALL, 0)
+    for k in range(8):
+        other.send(k, 1)
+    back = sorted((other.wait() for _ in range(8)), key=lambda a: a.job.number)
+    wanted = average(back, other.held)
+    assert world.version == 1
+    assert all((a == b).all() for a, b in zip(world.model, wanted, strict=True))
+
+
+def test_fedavg_that_drops_waits_for_its_share_only():
+    world = played(FedAvg(1, 0.5))
+    assert sum(event.what == "stop" for event in world.log) >= 4
+    first = [event.learner for event in world.log if event.what == "arrive"][:4]
+    assert set(first) == set(np.argsort(epoch_seconds(world))[:4])
+
+
+def test_fedprox_gives_what_fits_and_pulls_back():
+    world = played(FedProx(0.01, 1.0, 5))
+    by_speed = np.argsort(epoch_seconds(world))
+    epochs = {event.learner: event.epochs for event in sends(world)}
+    assert [epochs[k] for k in by_speed] == sorted(epochs.values(), reverse=True)
+    assert epochs[by_speed[-1]] == 1 < epochs[by_speed[0]]
+    free, held = (played(FedProx(mu), replace(SMALL, rounds=1.01)) for mu in (0.0, 10.0))
+    start = World(SMALL, 0).model
+
+    def far(world):
+        return sum(float(((a - b) ** 2).sum()) for a, b in zip(world.model, start, strict=True))
+
+    assert far(held) < far(free)
+
+
+def test_fednova_with_equal_work_is_fedavg():
+    short = replace(SMALL, rounds=1.01)
+    nova, plain = played(FedNova(1.0, 1), short), played(FedAvg(1), short)
+    for a, b in zip(nova.model, plain.model, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_tifl_asks_one_tier_at_a_time():
+    world = played(TiFL(4))
+    tiers = [set(map(int, part)) for part in np.array_split(np.argsort(epoch_seconds(world)), 4)]
+    for some in rounds(world):
+        assert {event.learner for event in some} in tiers
+
+
+def test_oort_overcommits_and_takes_the_first():
+    world = played(Oort(0.5))
+    first = rounds(world)[0]
+    assert len(first) == 6  # 1.3 times half of 8, rounded up
+    at = next(i for i, event in enumerate(world.log) if event.what == "model")
+    assert sum(event.what == "arrive" for event in world.log[:at]) == 4
+
+
+def test_fedzero_keeps_time_and_energy_of_its_round():
+    world = played(FedZero(0.5, 5), replace(SMALL, rounds=8))
+    power = world.setting.power_w
+    needs = np.maximum(epoch_seconds(world), world.joules(np.ones(8, dtype=int), world.held) / power)
+    for some in rounds(world)[:-1]:
+        length = max(needs[event.learner] for event in some)
+        ends = [e.at_s for e in world.log if e.what == "arrive" and e.job in {s.job for s in some}]
+        assert max(ends) - some[0].at_s <= length * (1 + 1e-9)
+        assert max(event.energy_j for event in some) <= power * length * (1 + 1e-9)
+    assert len({event.learner for event in sends(world)}) == 8
+
+
+def test_fedasync_mixes_every_arrival_in_and_keeps_all_busy():
+    world = played(FedAsync())
+    arrivals = sum(event.what == "arrive" for event in world.log)
+    assert world.version == arrivals
+    assert len(sends(world)) == 8 + arrivals
+
+
+def test_fedbuff_moves_when_the_buffer_is_full():
+    world = played(FedBuff(3))
+    kinds = [event.what for event in world.log if event.what in ("arrive", "model")]
+    assert kinds[: 4 * (len(kinds) // 4)] == ["arrive", "arrive", "arrive", "model"] * (len(kinds) // 4)
+
+
+def test_fedcompass_brings_groups_home_together():
+    world = played(FedCompass(2.0), replace(SMALL, rounds=6))
+    work = {k: [event.samples for event in sends(world) if event.learner == k] for k in range(8)}
+    speed = np.argsort(epoch_seconds(world))
+    assert np.mean(work[int(speed[0])]) > np.mean(work[int(speed[-1])])
+    models = sum(event.what == "model" for event in world.log)
+    assert models < sum(event.what == "arrive" for event in world.log)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_ours_keeps_time_energy_and_staleness(name):
+    staleness = 0 if name == "ha-sync" else 2
+    world = played(Allocated(name, 1.0, staleness))
+    for some in rounds(world)[:-1]:
+        epochs = [event.epochs for event in some]
+        assert max(epochs) - min(epochs) <= staleness
+        assert max(event.energy_j for event in some) <= world.round_s * world.setting.power_w
+        ends = [e.at_s for e in world.log if e.what == "arrive" and e.job in {s.job for s in some}]
+        assert max(ends) - some[0].at_s <= world.round_s * (1 + 1e-9)

@@ -1,0 +1,142 @@
+"""Settings, profiles and the tasks that are learnt."""
+
+import gzip
+
+import numpy as np
+import pytest
+from mel_simulation.arena.run import Store, chosen, planned, tuning_bouts
+from mel_simulation.arena.setting import Profile, Setting, profiles, read_profile
+from mel_simulation.arena.tasks import task_of
+from mel_simulation.scenario.idx import DataError
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"task": "iris"}, "task must be one of"),
+        ({"fleet": "mars"}, "fleet must be one of"),
+        ({"targets": (0.9, 0.8)}, "targets must be rising"),
+        ({"targets": ()}, "targets must be rising"),
+        ({"targets": (90.0,)}, "targets must be rising"),
+        ({"split": "often"}, "split must be"),
+        ({"learners": 1}, "learners must be"),
+        ({"rounds": 0}, "rounds must be"),
+        ({"power_w": -1}, "power_w must be"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(values, words):
+    with pytest.raises(ValueError, match=f"^{words}"):
+        Setting(**({"name": "a", "title": "A", "task": "digits"} | values))
+
+
+@pytest.mark.parametrize("name", profiles())
+def test_the_profiles_that_come_along_can_be_read(name):
+    profile = read_profile(profiles()[name])
+    assert len({setting.name for setting in profile.settings}) == len(profile.settings)
+    assert profile.tuning_seed not in profile.seeds
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("seeds = [0]", "made of seeds"),
+        ("seeds = [0]\ntuning-seed = 0\n[[setting]]\nname='a'\ntitle='A'\ntask='digits'", "tuning-seed"),
+        ("seeds = [0]\n[[setting]]\nname='a'\ntitle='A'\ntask='digits'\nspeed=3", "got 'speed'"),
+    ],
+)
+def test_bad_profiles_are_refused(tmp_path, text, words):
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_profile(path)
+
+
+def test_data_are_split_once_each(tmp_path):
+    for split in ("iid", "0.5"):
+        setting = Setting("a", "A", "digits", samples=400, learners=5, split=split)
+        rows = np.concatenate(setting.parts(0))
+        assert sorted(rows) == list(range(400))
+
+
+def test_phones_are_farther_apart_than_the_papers_devices():
+    one, other = (Setting("a", "A", "digits", fleet=fleet) for fleet in ("paper", "phones"))
+    spread = [max(c) / min(c) for c in (one.coefficients(0).c2, other.coefficients(0).c2)]
+    assert spread[1] > spread[0]
+
+
+def test_the_choice_is_made_on_the_tuning_seed_alone(tmp_path):
+    setting = Setting("a", "A", "digits", targets=(0.5, 0.6))
+    profile = Profile("p", (setting,), (0, 1), 7, ("fedavg",))
+    store = Store(tmp_path)
+    bouts, later = planned(profile, store)
+    assert (len(bouts), later) == (4, 2)
+    assert chosen(profile, setting, "fedavg", store) is None
+    times = [30.0, 10.0, None, 20.0]
+    for bout, time_s in zip(tuning_bouts(profile, setting, "fedavg"), times, strict=True):
+        reached = None if time_s is None else {"time_s": time_s, "energy_j": 1.0}
+        store.keep(bout, {"reached": [None, reached], "curve": [[0.0, 0.1, 0.0]]}, [])
+    assert chosen(profile, setting, "fedavg", store) == 1
+    bouts, later = planned(profile, store)
+    assert later == 0
+    assert [(bout.choice, bout.seed) for bout in bouts[4:]] == [(1, 0), (1, 1)]
+
+
+TEXT = "".join(
+    f"{name}:\n{'To be, or not to be, that is the question. ' * 12}\n\n"
+    for name in ("HAMLET", "First Lord", "LEAR")
+)
+
+
+def test_shakespeare_is_cut_by_speakers(tmp_path):
+    (tmp_path / "tinyshakespeare.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
+    task = task_of("shakespeare", str(tmp_path), 0)
+    setting = Setting("a", "A", "shakespeare", split="speakers", learners=3, data_dir=str(tmp_path))
+    parts = setting.parts(0)
+    assert [len(set(task.labels[part])) for part in parts] == [1, 1, 1]
+    start = task.initial(0)
+    new, loss = task.train(start, np.arange(len(task.labels)), 3, np.random.default_rng(0), 0.0)
+    later = task.train(new, np.arange(len(task.labels)), 1, np.random.default_rng(0), 0.0)[1]
+    assert later < loss
+    assert 0 <= task.evaluate(new) <= 1
+    with pytest.raises(ValueError, match="at most the 3 speakers"):
+        Setting("a", "A", "shakespeare", split="speakers", learners=4, data_dir=str(tmp_path)).parts(0)
+
+
+def test_missing_data_are_named_with_the_remedy(tmp_path):
+    with pytest.raises(DataError, match=r"has no tinyshakespeare\.txt\. Put"):
+        task_of("shakespeare", str(tmp_path), 0)
+    with pytest.raises(DataError, match=r"cifar10 cannot be had: .*Put cifar-10-batches-py"):
+        task_of("cifar10", str(tmp_path), 0)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "cifar10.npz").write_bytes(b"no")
+    with pytest.raises(DataError, match=r"cifar10\.npz cannot be read"):
+        task_of("cifar10", str(tmp_path), 0)
+
+
+def test_cifar_learns_and_its_costs_are_counted(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.arange(100) % 10
+    images = (25 * labels[:, None, None, None] + rng.integers(0, 10, (100, 32, 32, 3))).astype(np.uint8)
+    np.savez(tmp_path / "cifar10.npz", train_x=images, train_y=labels, test_x=images, test_y=labels)
+    task = task_of("cifar10", str(tmp_path), 50)
+    assert len(task.labels) == 50
+    weights = task.initial(0)
+    parameters = sum(w.size for w in weights)
+    assert 50_000 < parameters < 70_000
+    assert task.workload.model_parameters == parameters
+    rows = np.arange(50)
+    losses = []
+    for _ in range(4):
+        weights, loss = task.train(weights, rows, 2, np.random.default_rng(0), 0.0)
+        losses.append(loss)
+    assert losses[-1] < losses[0]
+    near, _ = task.train(task.initial(0), rows, 2, np.random.default_rng(0), 100.0)
+    far, _ = task.train(task.initial(0), rows, 2, np.random.default_rng(0), 0.0)
+    start = task.initial(0)
+
+    def distance(some):
+        return sum(float(((a - b) ** 2).sum()) for a, b in zip(some, start, strict=True))
+
+    assert distance(near) < distance(far)

@@ -1,0 +1,91 @@
+"""From bouts to ratios, and the command from start to page."""
+
+from math import exp, log
+
+import pytest
+from mel_simulation.arena.page import page, write
+from mel_simulation.arena.verdict import Arena, written
+from scipy.stats import ttest_1samp
+from typer.testing import CliRunner
+
+from flwr_mel.cli import app as cli
+
+SETTING = {"name": "a", "title": "A setting", "targets": [0.8, 0.9]}
+
+
+def row(rival, seed, time_s, energy_j=10.0, end=100.0):
+    reached = None if time_s is None else {"time_s": time_s, "energy_j": energy_j}
+    return {
+        "setting": {"name": "a"},
+        "rival": rival,
+        "with": {"class": "X", "epochs": 1},
+        "seed": seed,
+        "reached": [reached, reached],
+        "curve": [[0.0, 0.1, 0.0], [end, 0.85, 40.0]],
+    }
+
+
+def arena(rows, tuning=None, seeds=(0, 1, 2)):
+    about = {
+        "profile": "made",
+        "settings": [SETTING],
+        "seeds": list(seeds),
+        "tuning_seed": tuning,
+        "notice": "",
+        "bouts": len(rows),
+    }
+    return Arena(about, tuple(rows))
+
+
+def test_ratios_are_paired_geometric_means_with_the_t_interval():
+    ours, theirs = [10.0, 20.0, 30.0], [15.0, 24.0, 50.0]
+    rows = [row("ha-progress", s, t) for s, t in enumerate(ours)]
+    rows += [row("fedavg", s, t) for s, t in enumerate(theirs)]
+    found = arena(rows).ratio("a", "fedavg", 1, "time_s")
+    logs = [log(b / a) for a, b in zip(ours, theirs, strict=True)]
+    interval = ttest_1samp(logs, 0).confidence_interval(0.95)
+    assert found.value == pytest.approx(exp(sum(logs) / 3))
+    assert (found.low, found.high) == pytest.approx((exp(interval.low), exp(interval.high)))
+    assert found.verdict == ("ours" if found.low > 1 else "open")
+
+
+def test_who_never_gets_there_counts_with_what_it_spent_and_cannot_win():
+    rows = [row("ha-progress", s, 50.0) for s in range(3)] + [
+        row("fedavg", s, None, end=20.0) for s in range(3)
+    ]
+    found = arena(rows).ratio("a", "fedavg", 0, "time_s")
+    assert found.never == 3
+    assert found.value == pytest.approx(0.4)
+    assert found.verdict == "open"
+    assert written(found).startswith("≥ 0.40")
+    neither = [row("ha-progress", 0, None), row("fedavg", 0, None)]
+    assert arena(neither).ratio("a", "fedavg", 0, "time_s").verdict == "neither"
+
+
+def test_ours_is_picked_on_the_tuning_seed():
+    rows = [row("ha-asyn", 9, 10.0), row("ha-progress", 9, 30.0), row("ha-progress", 0, 1.0)]
+    assert arena(rows, tuning=9).pick("a") == "ha-asyn"
+    assert arena(rows).pick("a") == "ha-progress"
+
+
+def test_losses_are_named_with_what_they_cost():
+    rows = [row("ha-progress", s, 50.0 + s, 10.0) for s in range(3)]
+    rows += [row("fedbuff", s, 20.0 + s, 90.0 + s) for s in range(3)]
+    text = page(arena(rows))
+    assert "a rival in 1" in text
+    assert "- A setting: **fedbuff** takes 0.41" in text
+    assert "it buys the time with energy" in text
+
+
+def test_unfinished_bouts_are_said(tmp_path):
+    some = arena([row("ha-progress", 0, 5.0), row("fedavg", 0, 9.0)])
+    some.about["bouts"] = 6
+    assert "4 of 6 bouts are not finished" in page(some)
+    paths = write(some, tmp_path)
+    assert all(path.stat().st_size for path in paths)
+
+
+def test_an_unknown_profile_is_an_error_that_names_the_known_ones(tmp_path):
+    done = CliRunner().invoke(cli, ["arena", "tomorrow"])
+    assert done.exit_code == 2
+    assert "quick" in done.output

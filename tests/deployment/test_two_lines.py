@@ -1,0 +1,140 @@
+"""Our two lines in a plain project on four real SuperNodes, no number given."""
+
+import json
+from textwrap import dedent
+
+import pytest
+
+from flwr_mel.records import CycleRecord, Outcome
+from tests.deployment.harness import Federation
+from tests.deployment.tools import BIN, environment
+from tests.ports import free_port
+
+DEVICES, OWN, HELD, ROUNDS = 4, 2, 20, 3
+
+FILES = {
+    "pyproject.toml": """
+        [project]
+        name = "plain"
+        version = "1.0.0"
+        dependencies = []
+        [tool.hatch.build.targets.wheel]
+        packages = ["."]
+        [tool.flwr.app]
+        publisher = "me"
+        [tool.flwr.app.components]
+        serverapp = "plain.server_app:app"
+        clientapp = "plain.client_app:app"
+        [tool.flwr.app.config]
+        local-epochs = 2
+        rounds = 3
+        out = ""
+        """,
+    "plain/__init__.py": '"""Plain."""\n',
+    "plain/client_app.py": """
+        import json
+        import time
+        from pathlib import Path
+
+        from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+        from flwr.clientapp import ClientApp
+        from flwr_mel.clientapp import mel_mod
+
+        app = ClientApp(mods=[mel_mod])
+        SLOW = (1, 2, 5, 10)
+
+
+        @app.train()
+        def train(message, context):
+            k, epochs = context.node_config["partition-id"], context.run_config["local-epochs"]
+            (model,) = message.content["arrays"].to_numpy_ndarrays()
+            for _ in range(epochs):
+                model = model + k
+                time.sleep(0.002 * 20 * SLOW[k])
+            cycle = message.content["config"]["server-round"]
+            (Path(context.run_config["out"]) / f"did-{cycle}-{k}").write_text(json.dumps(epochs))
+            said = MetricRecord({"num-examples": 20})
+            return Message(RecordDict({"arrays": ArrayRecord([model]), "metrics": said}), reply_to=message)
+        """,
+    "plain/server_app.py": """
+        from pathlib import Path
+
+        import numpy as np
+        from flwr.app import ArrayRecord
+        from flwr.serverapp import ServerApp
+        from flwr.serverapp.strategy import FedAvg
+        from flwr_mel.records import JsonlWriter
+        from flwr_mel.serverapp import MelStrategy
+
+        app = ServerApp()
+
+
+        @app.main()
+        def main(grid, context):
+            strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=4, min_available_nodes=4)
+            out = Path(context.run_config["out"])
+            strategy = MelStrategy(strategy, callbacks=[JsonlWriter(out / "cycles.jsonl")])
+            result = strategy.start(grid, ArrayRecord([np.zeros(3)]), num_rounds=context.run_config["rounds"])
+            np.save(out / "model.npy", result.arrays.to_numpy_ndarrays()[0])
+        """,
+}
+
+
+class Plain(Federation):
+    """Devices that know nothing but their place."""
+
+    def start_node(self, name):
+        k = int(name.rpartition("-")[2])
+        port = free_port()
+        env = environment(self.root / f"home-{name}", MEL_PORT=str(port))
+        options = f"--insecure --superlink 127.0.0.1:{self.port} --host 127.0.0.1 --port {port}"
+        place = f"partition-id={k} num-partitions={DEVICES}"
+        process = self._spawn(name, [BIN / "flower-supernode", *options.split(), "--node-config", place], env)
+        self.nodes[name] = ([], process)
+        return process
+
+    def _with_defaults(self, config):
+        return config
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    made = Plain(tmp_path / "f", secure=False)
+    try:
+        made.start_superlink()
+        for k in range(DEVICES):
+            made.start_node(f"device-{k}")
+        made.wait_for_nodes()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.mark.deployment
+def test_a_plain_project_on_real_devices(fleet, tmp_path):
+    app, out = tmp_path / "app", tmp_path / "out"
+    for name, text in FILES.items():
+        path = app / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text))
+    out.mkdir()
+    status, details = fleet.finish(fleet.submit_quickly(app, out=str(out), rounds=ROUNDS))
+    assert status == "completed", f"{details}\n{fleet.log('superlink')[-4000:]}"
+    first, *later = [
+        CycleRecord.from_dict(json.loads(x)) for x in (out / "cycles.jsonl").read_text().splitlines()
+    ]
+    assert first.status == "free"
+    assert len(later) == ROUNDS - 1
+    for record in (first, *later):
+        did = [json.loads((out / f"did-{record.cycle}-{k}").read_text()) for k in range(DEVICES)]
+        assert [row.epochs for row in record.learners] == did
+        assert [row.epochs_done for row in record.learners] == did
+        assert [(row.outcome, row.samples, row.weight) for row in record.learners] == [
+            (Outcome.USED, HELD, HELD)
+        ] * DEVICES
+        # On real devices there is a link, by the server's clock.
+        assert all(row.round_trip_s >= row.reported_time_s for row in record.learners)
+    assert [row.epochs for row in first.learners] == [OWN] * DEVICES
+    for record in later:
+        assert 0 < record.cycle_time_s <= record.own_round_s == first.cycle_time_s
+        assert min(row.epochs for row in record.learners) >= 1

@@ -1,0 +1,47 @@
+"""The site builds strictly, its tutorial runs, and a broken link is an error."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml")
+
+
+def build(root, out, *, execute):
+    environment = {**os.environ, "SITE_EXECUTE": str(execute).lower(), "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_site_builds_and_the_tutorial_runs(tmp_path):
+    built = build(ROOT, tmp_path, execute=True)
+    assert built.returncode == 0, built.stderr
+    tutorial = (tmp_path / "tutorial" / "index.html").read_text(encoding="utf-8")
+    assert "three epochs each fit into" in tutorial.replace("<span", "\n<span")
+    assert "data:image/png" in tutorial  # the figure was drawn, not only written down
+    reference = (tmp_path / "REFERENCE" / "index.html").read_text(encoding="utf-8")
+    assert "flwr_mel.serverapp.MelStrategy" in reference
+
+
+@pytest.mark.parametrize("wrong", ["[nowhere](NOWHERE.md)", "::: flwr_mel.NoSuchName"])
+def test_a_broken_link_or_name_is_an_error(tmp_path, wrong):
+    copy = tmp_path / "copy"
+    shutil.copytree(ROOT / "docs", copy / "docs")
+    for name in PAGES:
+        shutil.copy(ROOT / name, copy / name)
+    page = copy / "docs" / "REFERENCE.md"
+    page.write_text(f"# Reference\n\n{wrong}\n", encoding="utf-8")
+    (copy / "docs" / "tutorial.ipynb").unlink()
+    (copy / "mkdocs.yml").write_text(
+        "site_name: t\nstrict: true\nhooks: [docs/site/hook.py]\nexclude_docs: site/\n"
+        "plugins:\n  - mkdocstrings\nnav: [REFERENCE.md]\nvalidation: {links: {not_found: warn}}\n",
+        encoding="utf-8",
+    )
+    built = build(copy, tmp_path / "site", execute=False)
+    assert built.returncode != 0
+    assert "NOWHERE.md" in built.stderr or "NoSuchName" in built.stderr

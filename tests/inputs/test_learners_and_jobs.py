@@ -1,0 +1,106 @@
+"""Devices, jobs, channels and fleets that are refused."""
+
+import numpy as np
+import pytest
+
+from flwr_mel import (
+    Channel,
+    Coefficients,
+    Workload,
+    paper_fleet,
+)
+from flwr_mel.learners.channel import watts
+from flwr_mel.learners.paper import draw_energy, place
+from tests.inputs.tools import (
+    NOT_COUNTS,
+    NOT_FINITE,
+    NOT_NUMBERS,
+    complaint,
+    device,
+    names,
+    workload,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"bits_per_parameter": 1e308}, "model_parameters * bits_per_parameter * model_compression"),
+        ({"bits_per_parameter": 10**307}, "model_parameters * bits_per_parameter * model_compression"),
+        ({"parameters_per_sample": 1e308}, "parameters_per_sample * bits_per_parameter * model_compression"),
+        ({"bits_per_feature": 1e308}, "(features * bits_per_feature + label_bits) * data_compression"),
+        ({"label_bits": 1e308, "data_compression": 10}, "(features * bits_per_feature + label_bits)"),
+    ],
+)
+def test_a_workload_that_overflows(changes, field):
+    text = complaint(workload, **changes)
+    assert text.startswith(field)
+    assert text.endswith("got inf")
+
+
+@pytest.mark.parametrize(
+    ("changes", "job", "field"),
+    [
+        ({"cpu_hz": 5e-324}, {}, "c2"),
+        ({"cpu_hz": 1e300, "exponent": 0}, {"operations_per_sample": 1e-300}, "c2"),  # underflows to 0
+        ({"rate_bps": 5e-324}, {}, "c1"),
+        ({"rate_bps": 1e-300}, {"ship_data": False, "bits_per_parameter": 1e10}, "c0"),
+        ({"capacitance": 1e280}, {"operations_per_sample": 1e300}, "g2"),
+        ({"tx_power_w": 1e308}, {"bits_per_parameter": 1e100}, "g0"),
+    ],
+)
+def test_devices_whose_costs_overflow(changes, job, field):
+    assert complaint(Coefficients.from_devices, [device(**changes)], workload(**job)).startswith(
+        f"{field}[0]"
+    )
+
+
+@pytest.mark.parametrize(
+    "layers", [None, 5, "784", {784, 10}, (), (784,), (784, 0), (784, -1), (7.5, 1), (True, 1)]
+)
+def test_layers(layers):
+    assert complaint(Workload.mlp, layers).startswith("layers")
+
+
+def test_layers_that_overflow():
+    assert complaint(Workload.mlp, (2**40, 2**40)).startswith("model_parameters must be an integer")
+    assert complaint(Workload.mlp, (2**41, 1)).startswith("layers[0] must be an integer from 1 to 2**40")
+
+
+@pytest.mark.parametrize("bad", [1, 0, None, "yes", np.True_])
+def test_ship_data_is_a_choice(bad):
+    names(complaint(workload, ship_data=bad), "ship_data", bad)
+
+
+@pytest.mark.parametrize("bad", [5, None, b"x", ["x"]])
+def test_device_name(bad):
+    names(complaint(device, name=bad), "name", bad)
+
+
+def test_channel():
+    channel = Channel()
+    for bad in [*NOT_FINITE, *NOT_NUMBERS, 0, -5]:
+        names(complaint(channel.rate_bps, bad, 0.2), "distance_m", bad)
+        names(complaint(channel.rate_bps, 100, bad), "tx_power_w", bad)
+        names(complaint(channel.attenuation_db, bad), "distance_m", bad)
+    for distance in (1e99, 5e-324):  # nothing arrives; beyond every float
+        assert complaint(channel.rate_bps, distance, 0.2).startswith("distance_m must be such that the rate")
+    for noise in (1e6, -1e6, 3080):
+        names(complaint(Channel, noise_dbm_per_hz=noise), "noise_dbm_per_hz", noise)
+    for bad in [*NOT_FINITE, *NOT_NUMBERS, 1e9]:
+        names(complaint(watts, bad), "dbm", bad)
+    assert watts(-1e9) == 0.0
+
+
+def test_the_paper_fleet():
+    rng = np.random.default_rng(0)
+    for bad in [0, *NOT_COUNTS, *NOT_NUMBERS]:
+        names(complaint(paper_fleet, rng, bad), "learners", bad)
+        names(complaint(place, rng, bad), "learners", bad)
+        names(complaint(draw_energy, rng, bad, 10, 2), "learners", bad)
+    for bad in [0, 1, *NOT_FINITE, *NOT_NUMBERS]:
+        names(complaint(paper_fleet, rng, radius_m=bad), "radius_m", bad)
+    for bad in [0, -1, *NOT_FINITE, *(x for x in NOT_NUMBERS if x is not None)]:
+        names(complaint(paper_fleet, rng, energy_j=bad), "mean_j", bad)
+    for bad in [-1, 10.0, *NOT_FINITE, *NOT_NUMBERS]:
+        names(complaint(paper_fleet, rng, energy_spread_j=bad), "spread_j", bad)

@@ -1,0 +1,155 @@
+"""Objects that cannot change, inputs that are left alone, cycle times that can be typed back in."""
+
+import dataclasses
+import math
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from flwr_mel import (
+    AllocationProblem,
+    Channel,
+    Coefficients,
+    allocate,
+    fastest,
+    greenest,
+    scheme,
+)
+from flwr_mel.allocation.screening import smallest
+from flwr_mel.allocation.solution import Diagnosis, round_up
+from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
+from tests.inputs.tools import (
+    INF,
+    coefficients,
+    complaint,
+    device,
+    names,
+    problem,
+    workload,
+)
+
+
+def test_replace():
+    p = problem(energy_limit_j=[5, None], max_samples=[7000, None])
+    with pytest.raises(TypeError, match="no field 'cycle_time'; it has coefficients, cycle_time_s"):
+        p.replace(cycle_time=5)
+    same = p.replace(staleness=3)
+    assert same.staleness == 3
+    assert same.energy_limit_j.tolist() == [5, INF]
+    assert same.max_samples.tolist() == p.max_samples.tolist()
+    names(complaint(p.replace, staleness=-1), "staleness", -1)
+    three = Coefficients(*[[1.0] * 3] * 6)
+    for limits in ([5, None], [5, 5], None):
+        text = complaint(problem(energy_limit_j=limits or [None, 5]).replace, coefficients=three)
+        assert "one value per learner (3), got '2 values'" in text
+
+
+ARRAYS = {
+    "coefficients": lambda: [getattr(coefficients(), n) for n in ("c2", "c1", "c0", "g2", "g1", "g0")],
+    "some coefficients": lambda: [coefficients().take([0]).c2],
+    "problem": lambda: [problem().energy_limit_j, problem().max_samples],
+    "listed limits": lambda: [
+        problem(energy_limit_j=[1, None]).energy_limit_j,
+        problem(max_samples=[1, 2]).max_samples,
+    ],
+    "solution": lambda: _arrays(allocate(problem(), Exact())),
+    "equal": lambda: _arrays(allocate(problem(), EqualBatches())),
+    "infeasible": lambda: _arrays(allocate(problem(total_samples=10**9), Exact(), throw=False)),
+    "fastest": lambda: _arrays(fastest(problem(), 2)),
+    "greenest": lambda: _arrays(greenest(problem(), np.array([1, 2]))),
+}
+
+
+def _arrays(answer):
+    return [answer.epochs, answer.samples, answer.time_s, answer.energy_j]
+
+
+@pytest.mark.parametrize("what", ARRAYS)
+def test_arrays_are_read_only(what):
+    for array in ARRAYS[what]():
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        device(),
+        workload(),
+        Channel(),
+        coefficients(),
+        problem(),
+        Exact(),
+        EqualBatches(),
+        SuggestImprove(),
+        scheme("ha-asyn"),
+        allocate(problem(), Exact()),
+        fastest(problem(), 1),
+        Diagnosis(10, 5, 1.0),
+    ],
+    ids=lambda thing: type(thing).__name__,
+)
+def test_objects_are_frozen(thing):
+    for field in dataclasses.fields(thing):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(thing, field.name, 1)
+    assert not hasattr(thing, "__dict__")
+
+
+def test_inputs_are_copied_and_left_alone():
+    arrays = {n: np.array([1e-3, 2e-3]) for n in ("c2", "c1", "c0", "g2", "g1", "g0")}
+    energy, most, epochs = np.array([50.0, 60.0]), np.array([3000, 4000]), np.array([1, 2])
+    before = {n: a.copy() for n, a in arrays.items()}
+    p = AllocationProblem(
+        Coefficients(**arrays), 10.0, energy, total_samples=2000, max_samples=most, staleness=1
+    )
+    allocate(p, Exact())
+    plan = fastest(p, epochs)
+    greenest(p, epochs)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, before[name])
+        array[:] = -1  # still ours to change, and nobody else sees it
+        np.testing.assert_array_equal(getattr(p.coefficients, name), before[name])
+    for array in (energy, most, epochs):
+        array[:] = -1
+    assert p.energy_limit_j.tolist() == [50.0, 60.0]
+    assert p.max_samples.tolist() == [3000, 4000]
+    assert plan.epochs.tolist() == [1, 2]
+
+
+def test_equal_numbers_of_other_types_are_the_same():
+    assert device(cpu_hz=np.float32(1e9), max_samples=np.int64(5)) == device(cpu_hz=10**9, max_samples=5.0)
+    assert type(device(max_samples=5.0).max_samples) is int
+    assert workload(features=np.int32(10), bits_per_feature=Fraction(8)) == workload()
+    assert Exact(core=5.0) == Exact(core=5)
+    assert type(problem(total_samples=2000.0).total_samples) is int
+
+
+@pytest.mark.parametrize(
+    "x", [1.0, 1 + 2**-52, 9.9999951, 99999.95, 123456.4, 1 / 3, 2e-310, 1e22, 1.7e308, 5e-324]
+)
+def test_a_smallest_cycle_time_is_never_rounded_down(x):
+    shown = float(round_up(x))
+    assert shown >= x
+    assert shown <= x * (1 + 1e-5) or x < 1e-300
+    assert f"works is {round_up(x)} s" in str(Diagnosis(10, 5, x))
+
+
+def test_the_shown_cycle_time_works_when_typed_back_in():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        costs = Coefficients(rng.uniform(1e-3, 1e-2, 3), *[rng.uniform(0, 1e-2, 3) for _ in range(5)])
+        tight = AllocationProblem(costs, 0.5, total_samples=5000)
+        diagnosis = allocate(tight, Exact(), throw=False).diagnosis
+        shown = re.search(r"works is (\S+) s", str(diagnosis))
+        assert shown
+        assert allocate(tight.replace(cycle_time_s=float(shown[1])), Exact()).status.ok
+
+
+def test_smallest_is_exact_and_knows_never():
+    assert smallest(1.0, lambda x: x >= 1e-300) == 1e-300
+    assert smallest(1.0, lambda x: x >= 12345.678) == 12345.678
+    assert smallest(1.0, lambda _: False) is None
+    assert smallest(1.0, math.isinf) is None

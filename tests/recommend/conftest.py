@@ -1,0 +1,3 @@
+from tests.cli.conftest import paper
+
+__all__ = ["paper"]

@@ -1,0 +1,81 @@
+"""Ray on two nodes, started once for the runs that need not start their own."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from mel_simulation.engine.processes import end, tree
+
+from tests.waiting import PATIENCE_S, wait_for
+
+NODES = """
+import sys
+import ray
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+cluster.add_node(num_cpus=1)
+print(cluster.address, flush=True)
+for question in sys.stdin:
+    if not ray.is_initialized():
+        cluster.connect()
+    from ray._private.state import actors
+    ours = [actor for actor in actors().values() if "ClientApp" in actor["ActorClassName"]]
+    print(len({actor["Address"]["NodeID"] for actor in ours}), flush=True)
+ray.shutdown()
+cluster.shutdown()
+"""
+
+
+class Cluster:
+    """Two nodes of one CPU each at `address`."""
+
+    def __init__(self, env):
+        # Ray's sockets may have 107 characters.
+        self.home = Path(os.path.realpath(tempfile.mkdtemp(prefix="mel")))
+        with (self.home / "errors").open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-c", NODES],
+                env={**env, "RAY_TMPDIR": str(self.home), "RAY_USAGE_STATS_ENABLED": "0"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        self.address = self.process.stdout.readline().strip()
+        assert self.address, self.stop()
+
+    def machines(self):
+        """Return on how many nodes learners have worked."""
+        self.process.stdin.write("who took part?\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def stop(self):
+        """End it; it must leave nothing behind. Return what it had to say."""
+        family = tree(self.process.pid)
+        try:
+            self.process.communicate(timeout=PATIENCE_S)
+        finally:
+            end(self.process)
+        said = (self.home / "errors").read_text()
+        assert self.process.returncode == 0, said
+        wait_for(lambda: not [p for p in family if p in tree(p.pid)] and not strays(str(self.home)))
+        shutil.rmtree(self.home, ignore_errors=True)
+        return said
+
+
+def strays(word):
+    """Return the processes whose command line has a word."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if word in text and path.parent.name != str(os.getpid()):
+            found.append(text)
+    return found

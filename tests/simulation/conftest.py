@@ -1,0 +1,69 @@
+"""Nothing here may look for data elsewhere or share a cache with other tests; what many runs share."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mel_simulation.scenario import job
+
+from tests.simulation.cluster import Cluster
+from tests.simulation.tools import CYCLES, command
+from tests.waiting import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def _offline(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLWR_MEL_DATA", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLWR_MEL_OFFLINE", "1")
+    job._partitions.cache_clear()
+
+
+@pytest.fixture
+def no_engine(monkeypatch):
+    """Whoever would start Flower's engine fails."""
+    monkeypatch.setattr("mel_simulation.engine.launch.running", None)
+
+
+@pytest.fixture(scope="package")
+def space(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="package")
+def env(space) -> dict[str, str]:
+    """The environment of commands."""
+    free = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "FLWR_"))}
+    return {**free, "FLWR_MEL_OFFLINE": "1", "FLWR_MEL_DATA": str(space / "cache")}
+
+
+@pytest.fixture(scope="package")
+def call(env):
+    """Run a command; it must end with the given code."""
+
+    def run(*args: object, code: int = 0) -> str:
+        done = subprocess.run(
+            command(*args), env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+@pytest.fixture(scope="package")
+def cluster(env) -> Iterator[Cluster]:
+    """Ray for those that need not start their own."""
+    made = Cluster(env)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="package")
+def straight(space, call) -> Path:
+    """The run that the others are compared with: Message API, as many actors as CPUs, not interrupted."""
+    run = space / "straight"
+    call("simulate", "--cycles", CYCLES, "--run-dir", run)
+    return run

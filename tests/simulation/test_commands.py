@@ -1,0 +1,127 @@
+"""`flwr-mel simulate`: what cannot work is refused before anything starts."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from flwr_mel.cli import app
+from flwr_mel.fleets import Fleet, write_fleet
+from flwr_mel.learners import paper_fleet
+from tests.simulation.tools import cli, finished
+from tests.waiting import PATIENCE_S
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*removed in Click:DeprecationWarning"),
+    pytest.mark.usefixtures("no_engine"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--scheme", "hu-sync"], 3, "5 of 20 learners cannot do one epoch"),
+        (["--cycle-time", "0.5"], 3, "The smallest --cycle-time that works"),
+        (["--energy", "1", "--energy-spread", "0.1"], 3, "The largest --samples that fits:"),
+        (["--samples", "5000"], 2, "samples must be at most the 4000 training samples, got 5000"),
+        (["--min-samples", "500"], 2, "--min-samples must be at most 400, because 4,000 samples are too few"),
+        (["--learners", "0"], 2, "--learners must be at least 1"),
+        (["--cpus-per-learner", "0"], 2, "--cpus-per-learner must be"),
+        (["--cpus-per-learner", "1000"], 2, "--cpus-per-learner must be at most"),
+        (["--cpus-per-learner", "0.5", "--ray-address", "127.0.0.1:1"], 2, "a whole number on a Ray cluster"),
+        (["--cycles", "x"], 2, "--cycles"),
+        (["--no-such-option"], 2, "No such option"),
+    ],
+)
+def test_what_cannot_work_fails_before_anything_starts(arguments, code, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert says in cli(*arguments, code=code)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_run_directories_that_will_not_do(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "--run-dir must be a directory" in cli("--run-dir", tmp_path / "file", code=4)
+    run = finished(tmp_path / "old")
+    before = {p.name: p.read_bytes() for p in run.path.rglob("*.*")}
+    assert "which holds a run" in cli("--run-dir", run.path, code=2)
+    assert "has no config.json" in cli("--run-dir", tmp_path / "empty", "--resume", code=2)
+    assert "--seed must be 0 as the run began" in cli("--run-dir", run.path, "--resume", "--seed", 1, code=2)
+    assert "--scheme must be 'ha-asyn' as" in cli(
+        "--run-dir", run.path, "--resume", "--scheme=hu-asyn", code=2
+    )
+    assert before == {p.name: p.read_bytes() for p in run.path.rglob("*.*")}
+    for file in run.checkpoints.files():
+        file.write_bytes(file.read_bytes()[:-9])
+    said = cli("--run-dir", run.path, "--resume", code=2)
+    assert "none is usable" in said
+    assert "mel-00000003.ckpt: it is damaged or cut off" in said
+    for file in run.checkpoints.files():
+        file.unlink()
+    assert "must be a run with checkpoints to go on from" in cli("--run-dir", run.path, "--resume", code=2)
+    assert len(run.records()) == 3
+
+
+def test_a_resumed_run_keeps_the_cycles_it_has(tmp_path):
+    run = finished(tmp_path / "run", cycles=3)
+    before = {p.name: p.read_bytes() for p in run.path.rglob("*.*")}
+    said = cli("--run-dir", run.path, "--resume", "--cycles", 2, code=2)
+    assert "--cycles must be at least 3, the cycles that the run has done, got 2" in said
+    assert before == {p.name: p.read_bytes() for p in run.path.rglob("*.*")}
+
+
+def test_options_that_would_do_nothing_are_refused(tmp_path):
+    fleet = tmp_path / "fleet.toml"
+    fleet.write_text(write_fleet(Fleet(paper_fleet(np.random.default_rng(5), 6))))
+    assert "--learners must be left out with a fleet" in cli("--fleet", fleet, "--learners", 7, code=2)
+    # Even where the value is the default: whoever gives it means it.
+    assert "--energy must be left out with a fleet" in cli("--fleet", fleet, "--energy", 10, code=2)
+    assert "--alpha must be left out in mode pl" in cli("--alpha", 0, code=2)
+    assert "--staleness must be left out or 0 for ha-sync" in cli(
+        "--scheme", "ha-sync", "--staleness", 2, code=2
+    )
+
+
+def test_choices_are_offered_for_completion():
+    env = {
+        "_FLWR_MEL_COMPLETE": "complete_bash",
+        "COMP_WORDS": "flwr-mel simulate --scheme ha",
+        "COMP_CWORD": "3",
+    }
+    said = CliRunner().invoke(app, [], env=env, prog_name="flwr-mel").output.split()
+    assert said == ["ha-asyn", "ha-sync", "ha-progress"]
+    env |= {"COMP_WORDS": "flwr-mel sweep ", "COMP_CWORD": "2"}
+    assert "headline" in CliRunner().invoke(app, [], env=env, prog_name="flwr-mel").output.split()
+
+
+def test_help_of_sweep_names_the_profiles():
+    said = CliRunner().invoke(app, ["sweep", "--help"]).output
+    for name in ("quick", "headline", "paper", "past"):
+        assert f"{name}: " in said
+
+
+def test_a_missing_package_is_named(tmp_path):
+    blocked = tmp_path / "mel_simulation"
+    blocked.mkdir()
+    (blocked / "__init__.py").write_text("raise ImportError(\"No module named 'torch'\")")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for command in ("simulate", "sweep"):
+        done = subprocess.run(
+            [sys.executable, "-m", "flwr_mel.cli", command, "--seed", "1"],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 4, done.stderr
+        assert f"{command} needs more packages (No module named 'torch')" in done.stderr
+        assert "flwr-mel[simulation]" in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "flwr_mel.cli", "--help"], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert "Not available" in done.stdout

@@ -1,0 +1,133 @@
+"""The run configuration: defaults, documentation, what is refused."""
+
+import tomllib
+
+import pytest
+import typer
+from mel_simulation.cli import options, simulate
+from mel_simulation.scenario.config import RESUMABLE, RunConfig
+from mel_simulation.scenario.config import options as declared
+
+from flwr_mel import Handout
+from flwr_mel.cli.shared import DatasetName
+from tests.simulation.tools import cli
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*removed in Click:DeprecationWarning"),
+    pytest.mark.usefixtures("no_engine"),
+]
+
+
+def test_pyproject_has_the_defaults():
+    text = options.PROJECT.read_text(encoding="utf-8")
+    config = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
+    assert config == RunConfig().as_dict()
+    assert list(config) == RunConfig.keys()
+    assert RunConfig.parse(config) == RunConfig()
+    assert text.endswith(options.project_table())
+
+
+def test_the_page_has_the_table():
+    assert f"{options.table()}\n<!-- options:end -->" in options.PAGE.read_text(encoding="utf-8")
+    assert set(RESUMABLE) <= set(RunConfig.keys())
+
+
+def test_the_command_has_an_option_for_each():
+    command = typer.main.get_command(simulate.app)
+    mine = {p.name: p for p in command.params}
+    assert set(mine) - {each.name for each in declared()} == {"cpus_per_learner", "ray_address"}
+    for each in declared():
+        assert mine[each.name].opts == [f"--{each.key}"]
+        assert mine[each.name].help.lower().startswith(each.text.lower()), each.name
+        choices = getattr(mine[each.name].type, "choices", ())
+        assert tuple(choices) == each.choices
+        # The command line brings its own federation, of the paper's size; `flwr run` takes the one there is.
+        assert mine[each.name].default == (20 if each.name == "learners" else each.default)
+
+
+IDLE = [
+    ({"alpha": 0.5}, "alpha must be left out in mode pl"),
+    ({"scheme": "ha-sync", "staleness": 1}, "staleness must be left out or 0 for ha-sync"),
+    ({"scheme": "hu-sync", "staleness": 1}, "staleness must be left out or 0 for hu-sync"),
+    ({"scheme": "hu-asyn", "solver": "suggest-improve"}, "solver must be left out for hu-asyn"),
+    ({"scheme": "hu-asyn", "handout": "even"}, "handout must be left out for hu-asyn"),
+    ({"energy": 0.0, "energy-spread": 1.0}, "energy_spread must be left out where energy is 0"),
+    ({"fleet": __file__, "energy": 5.0}, "energy must be left out with a fleet"),
+    ({"fleet": __file__, "mobility": 5.0}, "mobility must be left out with a fleet"),
+]
+
+
+@pytest.mark.parametrize(
+    ("idle", "says"), IDLE, ids=[" ".join(f"{k}={v}" for k, v in b.items()) for b, _ in IDLE]
+)
+def test_options_that_would_do_nothing_are_refused(idle, says):
+    with pytest.raises(ValueError, match=says):
+        RunConfig.parse(idle)
+
+
+BAD = [
+    ({"scheme": "random"}, "scheme must be one of ha-asyn, ha-sync, hu-asyn, hu-sync"),
+    ({"mode": "dl"}, "mode must be one of pl, fl"),
+    ({"solver": "magic"}, "solver must be one of exact, suggest-improve"),
+    ({"handout": "random"}, "handout must be one of"),
+    ({"dataset": "cifar"}, "dataset must be one of mnist, fashion-mnist"),
+    ({"api": "rest"}, "api must be one of message, classic"),
+    ({"cycles": 0}, "cycles must be"),
+    ({"cycle-time": -5.0}, "cycle_time must be"),
+    ({"cycle-time": float("nan")}, "cycle_time must be"),
+    ({"energy": -1.0}, "energy must be"),
+    ({"energy-spread": 10.0}, "energy_spread must be below energy = 10"),
+    ({"energy-spread": -1.0}, "energy_spread must be"),
+    ({"staleness": -1}, "staleness must be"),
+    ({"learners": -3}, "learners must be"),
+    ({"samples": -1}, "samples must be"),
+    ({"batch-size": -1}, "batch_size must be"),
+    ({"learning-rate": 0.0}, "learning_rate must be"),
+    ({"target-accuracy": 95.0}, "target_accuracy must be between 0 and 1"),
+    ({"mobility": -1.0}, "mobility must be"),
+    ({"alpha": -0.5}, "alpha must be"),
+    ({"seed": -1}, "seed must be"),
+    ({"data-dir": "/no/such/place"}, "data_dir must be an existing directory"),
+    ({"fleet": "/no/such/fleet.toml"}, "fleet must be an existing TOML or CSV file"),
+    ({"resume": True}, "run_dir must be the run to go on with"),
+]
+
+
+@pytest.mark.parametrize(("bad", "says"), BAD, ids=[f"{k}={v}" for b, _ in BAD for k, v in b.items()])
+def test_bad_values_are_refused_and_stop_the_command(bad, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"must be") as error:
+        RunConfig.parse(bad)
+    assert says in str(error.value)
+    [(key, value)] = bad.items()
+    assert str(value) in str(error.value) or key == "resume"
+    said = cli(*(["--resume"] if key == "resume" else [f"--{key}={value}"]), code=2)
+    assert "--" + says.split(" ")[0].replace("_", "-") in said
+    assert list(tmp_path.iterdir()) == []  # nothing was started
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ({"cycle": 3}, "run config must be made of scheme, mode"),
+        ({"cycles": "many"}, "cycles must be of type int, got 'many'"),
+        ({"cycles": 3.5}, "cycles must be of type int"),
+        ({"energy": True}, "energy must be of type float"),
+        ({"seed": False}, "seed must be of type int"),
+        ({"scheme": 1}, "scheme must be of type str"),
+        ({"resume": 1}, "resume must be of type bool"),
+    ],
+)
+def test_run_config_of_other_keys_and_types(bad, says):
+    with pytest.raises(ValueError, match=r"must be") as error:
+        RunConfig.parse(bad)
+    assert says in str(error.value)
+
+
+def test_whole_numbers_do_where_floats_are_meant():
+    assert RunConfig.parse({"cycle-time": 20, "energy": 20}) == RunConfig(cycle_time=20.0, energy=20.0)
+
+
+def test_choices_of_the_command_line_are_words():
+    config = RunConfig.parse({"dataset": DatasetName.FASHION_MNIST, "handout": Handout.EVEN})
+    assert (type(config.dataset), config.dataset, config.handout) == (str, "fashion-mnist", "even")

@@ -1,0 +1,237 @@
+"""The hand-written training loop against autograd, and its promises: determinism, scaling, accuracy."""
+
+import multiprocessing
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mel_simulation.scenario.data import embedded, load
+from mel_simulation.scenario.network import LAYERS, evaluate, initial_weights, single_thread, train
+
+from bench.training import measure, reference_train
+
+FULL_MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"
+
+
+def shard(n):
+    d = embedded()
+    return d.train_x[:n], d.train_y[:n]
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def assert_close(ours, theirs):
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.dtype == np.float32
+        assert a.flags.c_contiguous
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("n", [1, 10, 64, 65, 256, 300])
+def test_same_weights_as_autograd(n):
+    x, y = shard(n)
+    start = initial_weights(0)
+    ours, loss = train(start, x, y, 3, rng=rng())
+    theirs, their_loss = reference_train(start, x, y, 3, rng=rng())
+    assert_close(ours, theirs)
+    assert loss == pytest.approx(their_loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("layers", [(784, 10), (784, 17, 10), (784, 5, 6, 7, 8, 12)])
+def test_other_layers_batches_and_rates(layers):
+    x, y = shard(150)
+    start = initial_weights(1, layers)
+    ours, _ = train(start, x, y, 2, batch=32, lr=0.1, rng=rng(1))
+    theirs, _ = reference_train(start, x, y, 2, batch=32, lr=0.1, rng=rng(1))
+    assert_close(ours, theirs)
+
+
+def test_dense_and_empty_images():
+    y = np.arange(80, dtype=np.uint8) % 10
+    dense = rng().integers(1, 256, (80, 784)).astype(np.uint8)
+    for x in (dense, np.zeros_like(dense)):
+        ours, _ = train(initial_weights(0), x, y, 1, rng=rng())
+        theirs, _ = reference_train(initial_weights(0), x, y, 1, rng=rng())
+        assert_close(ours, theirs)
+
+
+def test_short_last_batch_takes_a_step_of_its_share():
+    """One sample alone: its step is 1/64 of the full one, and the gradient is that of finite differences."""
+    x, y = shard(1)
+    start = initial_weights(0)
+    short, loss = train(start, x, y, 1, rng=rng())
+    full, _ = train(start, x, y, 1, batch=1, rng=rng())
+    for w, a, b in zip(start, short, full, strict=True):
+        np.testing.assert_allclose((b - w) / 64, a - w, atol=3e-7)
+    assert loss == pytest.approx(evaluate(start, x, y)[0], rel=1e-5)
+    gradient = (start[-1] - full[-1]).astype(float) / 0.04
+    for k in range(10):
+        values = []
+        for h in (1e-2, -1e-2):
+            moved = [w.copy() for w in start]
+            moved[-1][k] += h
+            values.append(evaluate(moved, x, y)[0])
+        assert gradient[k] == pytest.approx((values[0] - values[1]) / 2e-2, abs=1e-4)
+
+
+def test_weights_of_blank_pixels_stay_and_input_is_untouched():
+    x, y = shard(200)
+    start = initial_weights(0)
+    before = [w.copy() for w in start]
+    trained, _ = train(start, x, y, 2, rng=rng())
+    blank = x.max(axis=0) == 0
+    assert blank.sum() > 50
+    np.testing.assert_array_equal(trained[0][:, blank], start[0][:, blank])
+    assert (trained[0][:, ~blank] != start[0][:, ~blank]).mean() > 0.9
+    for a, b in zip(start, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def _trained_bytes(threads):
+    torch.set_num_threads(threads)
+    x, y = shard(300)
+    weights, loss = train(initial_weights(0), x, y, 2, rng=rng())
+    assert torch.get_num_threads() == threads
+    return b"".join(w.tobytes() for w in weights), loss
+
+
+def test_same_bits_in_any_process_with_any_threads():
+    before = torch.get_num_threads()
+    try:
+        here = _trained_bytes(2)
+        assert _trained_bytes(1) == here
+    finally:
+        torch.set_num_threads(before)
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(_trained_bytes, [1, 2]) == [here, here]
+
+
+def test_same_bits_wherever_the_input_lies_in_memory():
+    x, y = shard(300)
+    start = initial_weights(0)
+    a, _ = train(start, x, y, 1, rng=rng())
+    for offset in (1, 3, 5):
+        moved = [
+            np.concatenate((np.zeros(offset, np.float32), w.ravel()))[offset:].reshape(w.shape) for w in start
+        ]
+        far = np.concatenate((np.zeros(offset, np.uint8), x.ravel()))[offset:].reshape(x.shape)
+        b, _ = train(moved, far, y, 1, rng=rng())
+        assert all(np.array_equal(v, w) for v, w in zip(a, b, strict=True))
+
+
+def test_read_only_input():
+    """Arrays off the wire and mapped files are read-only; torch warns about them where it does not copy."""
+    x, y = shard(100)
+    start = initial_weights(0)
+    for w in start:
+        w.setflags(write=False)
+    trained, _ = train(start, x, y, 1, rng=rng())
+    assert all(w.flags.writeable for w in trained)
+    evaluate(start, x, y)
+
+
+def test_order_comes_from_the_generator():
+    x, y = shard(200)
+    one, _ = train(initial_weights(0), x, y, 1, rng=rng(1))
+    two, _ = train(initial_weights(0), x, y, 1, rng=rng(2))
+    assert not np.array_equal(one[0], two[0])
+    generator = rng(1)
+    step = train(initial_weights(0), x, y, 1, rng=generator)[0]
+    step, _ = train(step, x, y, 1, rng=generator)
+    assert_close(step, train(initial_weights(0), x, y, 2, rng=rng(1))[0])
+
+
+def test_initial_weights_follow_he():
+    weights = initial_weights(5)
+    assert [w.shape for w in weights] == [s for i, o in pairwise(LAYERS) for s in ((o, i), (o,))]
+    assert sum(w.size for w in weights) == 280_440 + 494
+    assert weights[0].std() == pytest.approx((2 / 784) ** 0.5, rel=0.01)
+    assert not weights[1].any()
+    assert all(np.array_equal(a, b) for a, b in zip(weights, initial_weights(5), strict=True))
+    assert not np.array_equal(weights[0], initial_weights(6)[0])
+
+
+def test_accuracy_on_the_embedded_digits():
+    d = embedded()
+    start = initial_weights(0)
+    assert evaluate(start, d.test_x, d.test_y)[1] < 0.3
+    weights, loss = train(start, d.train_x, d.train_y, 10, rng=rng())
+    test_loss, accuracy = evaluate(weights, d.test_x, d.test_y)
+    assert accuracy > 0.9
+    assert 0 < loss < test_loss < 0.5
+
+
+def test_evaluate_in_chunks_matches_torch():
+    d = embedded()
+    weights = initial_weights(0)
+    h = torch.tensor(d.train_x).float() / 255
+    for i in range(0, 8, 2):
+        h = torch.nn.functional.linear(
+            h.relu() if i else h, torch.tensor(weights[i]), torch.tensor(weights[i + 1])
+        )
+    y = torch.tensor(d.train_y).long()
+    loss, accuracy = evaluate(weights, d.train_x, d.train_y)
+    assert loss == pytest.approx(torch.nn.functional.cross_entropy(h, y).item(), rel=1e-5)
+    assert accuracy == pytest.approx((h.argmax(1) == y).double().mean().item(), abs=1e-3)
+
+
+def test_single_thread_is_restored_after_an_error():
+    before = torch.get_num_threads()
+
+    def fail():
+        with single_thread():
+            raise KeyError(torch.get_num_threads())
+
+    with pytest.raises(KeyError, match="1"):
+        fail()
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epochs": 0}, "epochs must be an integer from 1"),
+        ({"batch": 0}, "batch must be"),
+        ({"lr": -1.0}, "lr must be a finite number > 0"),
+        ({"x": np.zeros((0, 784), np.uint8), "y": np.zeros(0, np.uint8)}, r"x must be uint8 of shape"),
+        ({"x": np.zeros((5, 784), np.float32)}, r"x must be uint8 .* got 'float32"),
+        ({"y": np.zeros(4, np.uint8)}, "one label per row of x"),
+        ({"y": np.full(5, 10, np.uint8)}, "labels from 0 to 9, got 10"),
+        ({"x": np.zeros((5, 783), np.uint8)}, r"weights of layer 1 must be of shape \(out, 783\)"),
+        ({"weights": initial_weights(0)[:3]}, "pairs of a matrix and a bias"),
+        ({"weights": [w.astype(np.float64) for w in initial_weights(0)]}, "must be float32"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    arguments = {
+        "weights": initial_weights(0),
+        "x": np.zeros((5, 784), np.uint8),
+        "y": np.zeros(5, np.uint8),
+        "epochs": 1,
+        "rng": rng(),
+    }
+    with pytest.raises(ValueError, match=message):
+        train(**arguments | change)
+
+
+def test_too_few_layers():
+    with pytest.raises(ValueError, match="at least an input and an output"):
+        initial_weights(0, (784,))
+
+
+def test_bench_reports_a_ratio():
+    result = measure(samples=640, epochs=1, repeats=1)
+    assert result["ratio"] > 0
+    assert result["ours_us"] > 0
+
+
+@pytest.mark.skipif(not FULL_MNIST.is_dir(), reason="the full MNIST is not here")
+def test_one_epoch_of_the_full_mnist():
+    d = load("mnist", FULL_MNIST)
+    weights, _ = train(initial_weights(0), d.train_x, d.train_y, 1, rng=rng())
+    assert evaluate(weights, d.test_x, d.test_y)[1] > 0.91
