@@ -5,8 +5,10 @@ export UV_LINK_MODE ?= hardlink
 export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 export RAY_USAGE_STATS_ENABLED := 0
+# Dots appear as tests end, also in a pipe or a log.
+export PYTHONUNBUFFERED := 1
 
-.PHONY: help install lint test test-simulation test-strategies test-slow simulate reproduce docs bench compat clean
+.PHONY: help install style types lint test tests test-slow coverage examples simulate reproduce arena docs site bench compat clean
 
 help:  ## Show this help
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,49 +21,72 @@ $(VENV)/.installed: pyproject.toml
 
 install: $(VENV)/.installed  ## Create .venv and install everything
 
-lint: install  ## Style (ruff, numpydoc rules) and types (mypy strict)
+style: install  ## Style: ruff with numpydoc rules
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+types: install  ## Types: mypy strict
 	$(VENV)/bin/mypy
 
-test: lint  ## Lint, types and all tests: what CI runs
-	$(PY) -m pytest -m 'not engine and not deployment' -n 2 --dist loadfile
-	$(MAKE) --no-print-directory -j2 --output-sync=line test-simulation test-strategies
+lint: style types  ## Style and types
 
-# Flower's engine and processes mostly wait for themselves: two at a time fit on two cores, more do not.
-SIMULATION_TESTS := tests/test_simulation_runs.py tests/test_sweep.py
-test-simulation: install
-	$(PY) -m pytest $(SIMULATION_TESTS)
+test: style  ## Style, types and all tests: what CI runs
+	$(MAKE) --no-print-directory -j2 types tests
 
-test-strategies: install
-	$(PY) -m pytest -m 'engine or deployment' $(addprefix --ignore ,$(SIMULATION_TESTS))
+# One worker for what starts SuperLinks, which mostly waits, one for what starts Flower's engine, one for all other
+# tests: that keeps two cores busy. Dots appear as tests end.
+WORKERS ?= 3
+PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+tests: install  ## All tests; options in ARGS="-k report ..."
+	$(PYTEST) $(ARGS)
 
-test-slow: install  ## Tests of many minutes: 20 kills of the server at random moments, cross-validation
-	FLWR_MEL_SLOW=1 $(PY) -m pytest -k 'twenty_kills or cross_validation' tests/deployment tests/test_recommend.py
+test-slow: install  ## What takes many minutes: random kills, soak, brute force, fuzz in depth; not in CI
+	FLWR_MEL_SLOW=1 $(PYTEST) -m 'slow or fuzz' $(ARGS)
+
+coverage: install  ## All tests, with the lines of flwr_mel and mel_simulation that none of them reaches
+	$(PYTEST) --cov --cov-report=term $(ARGS)
+
+# The packages of the gallery stay out of `make install`: they are many.
+examples: install  ## Run the gallery in examples/ on Flower's engine, as it is and wrapped; NAMES="lightning ..."
+	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
+	$(PY) -m examples.run $(NAMES) $(ARGS)
 
 simulate: install  ## Run the main job on MNIST and leave a report; options in ARGS="--cycles 3 ..."
 	$(VENV)/bin/flwr-mel simulate $(ARGS)
 
 RESULTS := $(wildcard results/headline.jsonl results/past.jsonl results/paper.jsonl)
 PROFILE ?= quick
-reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past) and draw its figures and table
+reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|objectives) and draw its figures and table
 	$(VENV)/bin/flwr-mel sweep $(PROFILE) --out runs/sweep-$(PROFILE) $(ARGS)
-	$(PY) -m simulation.lemma --out runs/sweep-$(PROFILE)/lemma.jsonl
-	$(PY) -m simulation.reproduction runs/sweep-$(PROFILE) --lemma runs/sweep-$(PROFILE)/lemma.jsonl \
+	$(PY) -m mel_simulation.paper.lemma --out runs/sweep-$(PROFILE)/lemma.jsonl
+	$(PY) -m mel_simulation.paper.reproduction runs/sweep-$(PROFILE) --lemma runs/sweep-$(PROFILE)/lemma.jsonl \
 		--out runs/sweep-$(PROFILE)
 
+arena: install  ## Our schemes against other people's on one virtual clock (PROFILE=quick|full)
+	$(VENV)/bin/flwr-mel arena $(PROFILE) --out runs/arena-$(PROFILE) $(ARGS)
+
 docs: install  ## Write the pages and figures that come from the committed results
-	$(PY) -m simulation.reproduction $(RESULTS) --lemma results/lemma.jsonl --out docs
-	$(PY) -m simulation.past $(RESULTS) --out docs --readme README.md
+	$(PY) -m mel_simulation.paper.reproduction $(RESULTS) --lemma results/lemma.jsonl --out docs
+	$(PY) -m mel_simulation.paper.past_the_paper $(RESULTS) --out docs --readme README.md
+	$(if $(wildcard results/objectives.jsonl),$(PY) -m mel_simulation.paper.objectives results/objectives.jsonl --out docs)
+	$(if $(wildcard results/arena.jsonl),$(PY) -m mel_simulation.arena.page results/arena.jsonl --stragglers results/stragglers.json --out docs)
+
+# mkdocs-material prints advertising for its successor otherwise.
+site: install  ## Build the documentation as a site, strictly, into build/site
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 bench: install  ## Measure solvers, strategies, simulation, learning, a soak; writes docs/BENCHMARKS.md
 	$(PY) -m bench.solvers
 	$(PY) -m bench.paper_grid
 	$(PY) -m bench.progress
+	$(PY) -m bench.objectives
 	$(PY) -m bench.strategy
+	$(PY) -m bench.scale --cycles 10
+	$(PY) -m bench.updates
 	$(PY) -m bench.training
 	$(PY) -m bench.simulation
 	$(PY) -m bench.sweep
+	$(PY) -m bench.startup
 	$(PY) -m bench.learning
 	$(PY) -m bench.soak
 
@@ -75,7 +100,7 @@ compat: install  ## Strategy tests against the oldest and the newest Flower; VER
 		rm -rf .compat/$$version && $(VENV)/bin/uv venv --quiet --python $(PY) .compat/$$version && \
 		$(VENV)/bin/uv pip install --quiet --python .compat/$$version/bin/python --upgrade -e . "$$wanted" $(COMPAT) && \
 		.compat/$$version/bin/python -c 'import flwr; print("Flower", flwr.__version__)' && \
-		.compat/$$version/bin/python -m pytest -q -p no:cacheprovider tests/test_orchestrator.py tests/flower \
+		.compat/$$version/bin/python -m pytest -q -p no:cacheprovider tests/orchestrator tests/flower \
 			--ignore tests/flower/test_asking.py --ignore tests/flower/test_soak.py || exit 1; \
 	done
 
