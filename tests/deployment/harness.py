@@ -14,7 +14,13 @@ from urllib.request import urlopen
 
 from flwr.cli.build import build_fab_from_disk
 from flwr.common.serde import fab_to_proto, user_config_to_proto
-from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest, StopRunRequest
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    StartRunRequest,
+    StopRunRequest,
+    UnregisterNodeRequest,
+)
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
@@ -176,6 +182,17 @@ class Federation:
 
     def wait_for_nodes(self):
         wait_for(lambda: all(self.node_id(name) for name in self.nodes))
+
+    def online(self):
+        """Return the node ids that the server takes for present: those that a run sends work to."""
+        nodes = self._ask("ListNodes", ListNodesRequest()).nodes_info
+        return {str(node.node_id) for node in nodes if node.status == "online"}
+
+    def unregister(self, name):
+        """Have the server forget a device at once; one that only ends stays present for up to a minute."""
+        for node in self._ask("ListNodes", ListNodesRequest()).nodes_info:
+            if node.name == name and node.status != "unregistered":
+                self._ask("UnregisterNode", UnregisterNodeRequest(node_id=node.node_id))
 
     # --- runs ----------------------------------------------------------------------------------------
 

@@ -74,7 +74,10 @@ def test_a_device_comes_through_and_nothing_else_does(federation, door):
         "guest", [DEPLOY / "supernode.sh", f"localhost:{door}", ca, key, "guest", "data-dir=/nowhere"], env
     )
     try:
-        wait_for(lambda: federation.node_id("guest"))
+        guest = wait_for(lambda: federation.node_id("guest"))
         assert device.poll() is None
+        assert guest in federation.online()
     finally:
         end(device)
+        federation.unregister("guest")
+    assert guest not in federation.online(), "the federation is as it was, for the tests that follow"
