@@ -10,7 +10,7 @@ from flwr.app import Array as FlowerArray
 from flwr.common import Parameters
 
 from flwr_mel._npy import read_npy
-from flwr_mel._validate import complain
+from flwr_mel._validate import Phrase, complain
 from flwr_mel.flower.arrays import FINITE, Array, flaw
 from flwr_mel.flower.average import Normalised
 from flwr_mel.flower.inner_state import layers
@@ -50,16 +50,17 @@ def check_inner(strategy: object, kind: type, other: str) -> None:
         )
     for layer in layers(strategy):
         for name in sorted(_names(layer) & set(_NO_ARRAYS)):
-            raise ValueError(
-                f"{type(layer).__name__} is a {name}: its updates are {_NO_ARRAYS[name]}. MelStrategy checks "
-                "updates and weights them by samples, which takes arrays: use it without MelStrategy."
-            )
+            who = type(layer).__name__ + (f", a {name}" if name != type(layer).__name__ else "")
+            got = Phrase(f"{who}, whose updates are {_NO_ARRAYS[name]}")
+            rule = "a strategy whose updates are arrays"
+            raise complain("inner_strategy", rule, got, "Use it without MelStrategy.")
         if getattr(layer, "accountant", None) is not None:
-            raise ValueError(
-                f"{type(layer).__name__} has a privacy accountant, which demands equal client weights; "
-                "MelStrategy weights by allocated samples. Leave the accountant out, or use the DP strategy "
-                "without MelStrategy; see docs/COMPOSITION.md."
+            rule = (
+                "a strategy without a privacy accountant, which demands equal client weights, while "
+                "MelStrategy weights by allocated samples"
             )
+            remedy = "Leave the accountant out, or use it without MelStrategy; see docs/COMPOSITION.md."
+            raise complain("inner_strategy", rule, Phrase(f"{type(layer).__name__} with one"), remedy)
 
 
 def rule_of(strategy: object, asked: Average | str) -> Average | str:

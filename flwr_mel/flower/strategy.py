@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar
 
 import numpy.typing as npt
@@ -265,18 +265,26 @@ def summary_of(settings: Settings) -> list[str]:
             limits.append(f"replies within {1 + settings.deadline_slack:g} T")
         else:
             limits.append(f"replies within {settings.cycle_time_s * (1 + settings.deadline_slack):g} s")
-    learning = "of those who declare nothing" if settings.learning is None else settings.learning or "off"
-    criteria = {f.name: getattr(settings.stopping, f.name) for f in fields(Stopping)}
-    asked = [f"{name}={value!r}" for name, value in criteria.items() if value != getattr(_NEVER, name)]
+    learning = "of those who declare nothing" if settings.learning is None else "off"
+    if settings.learning:
+        learning = f"Learning({_asked(settings.learning)})"
+    solver = f"{type(settings.solver).__name__}({_asked(settings.solver)})"
     return [
         f"cycle time T: {t} | samples d: {d} | staleness c: {c}",
         f"limits: {', '.join([*limits, '']) if limits else ''}each learner's own",
-        f"solver: {settings.solver!r} | mode: {settings.mode} | if infeasible: {settings.on_infeasible}",
+        f"solver: {solver} | mode: {settings.mode} | if infeasible: {settings.on_infeasible}",
         f"learning: {learning} | average: {settings.average}",
         f"stragglers: {settings.stragglers}"
         + (f", up to {settings.max_span} cycles per task" if settings.stragglers is Stragglers.SPAN else ""),
-        f"stopping: {', '.join(asked) or 'after the last round'}",
+        f"stopping: {_asked(settings.stopping) or 'after the last round'}",
     ]
+
+
+def _asked(thing: Any) -> str:
+    """Return the options of an object that are not the usual ones."""
+    options = fields(thing) if is_dataclass(thing) else ()
+    asked = [(option.name, getattr(thing, option.name), option.default) for option in options]
+    return ", ".join(f"{name}={value}" for name, value, usual in asked if value != usual)
 
 
 def _callables(callbacks: Any) -> list[Callback]:

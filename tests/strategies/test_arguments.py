@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import re
 from dataclasses import MISSING, fields
 
 import numpy as np
@@ -102,7 +103,8 @@ def test_the_summary_tells_what_was_asked_for(api, caplog, monkeypatch):
         min_samples=5,
         max_samples=600,
         max_epochs=40,
-        learning=Learning(),
+        learning=Learning(on_time=0.9),
+        solver=Exact(objective="progress"),
         enforce_deadline=True,
         stopping=Stopping(target=0.9),
     )
@@ -119,24 +121,32 @@ def test_the_summary_tells_what_was_asked_for(api, caplog, monkeypatch):
         "MelStrategy around FedAvg",
         "cycle time T: 10 s | samples d: 6,000 samples | staleness c: 2",
         "at least 5 samples each, at most 600, at most 40 epochs, replies within 12.5 s",
-        "solver: Exact(",
-        "learning: Learning(",
+        "solver: Exact(objective=progress) | mode: federated",
+        "learning: Learning(on_time=0.9) | average: samples",
         "stopping: target=0.9",
     ):
         assert words in caplog.text
     assert told == (["inner"] if api == "message" else [])
 
 
-XGB = [(api, name) for api in BOTH for name in ("FedXgbBagging", "FedXgbCyclic")]
+#: Strategies of Flower whose updates are no arrays.
+NO_ARRAYS = [
+    *((api, name) for api in BOTH for name in ("FedXgbBagging", "FedXgbCyclic")),
+    *(("classic", name) for name in ("FedXgbNnAvg", "FedAvgAndroid")),
+]
 
 
-@pytest.mark.parametrize(("api", "name"), [*XGB, ("classic", "FedXgbNnAvg"), ("classic", "FedAvgAndroid")])
+@pytest.mark.parametrize(("api", "name"), NO_ARRAYS)
 def test_strategies_without_arrays_are_refused_with_the_reason(api, name):
     kind = getattr(classic if api == "classic" else message, name)
     own = type("Mine", (kind,), {})
     for inner in (kind(), own()):
-        with pytest.raises(ValueError, match=rf"is a {name}: its updates are (trees|buffers)"):
+        with pytest.raises(flwr_mel.InputError) as caught:
             BOTH[api][0](inner, cycle_time_s=10.0)
+        assert caught.value.field == "inner_strategy"
+        who = name if type(inner) is kind else f"Mine, a {name}"
+        start = f"inner_strategy must be a strategy whose updates are arrays, got {who}, whose updates are "
+        assert re.fullmatch(rf"{start}(trees|buffers .*)\. Use it without MelStrategy\.", str(caught.value))
 
 
 def test_measured_learners_are_public():

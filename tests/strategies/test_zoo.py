@@ -11,6 +11,7 @@ import flwr_mel.serverapp
 from flwr_mel.records import Outcome
 from tests.strategies.drive import run, same_bits
 from tests.strategies.models import ZOO, K
+from tests.strategies.test_arguments import NO_ARRAYS
 
 NODES = {"min_train_nodes": K, "min_available_nodes": K}
 CLIENTS = {"min_fit_clients": K, "min_available_clients": K}
@@ -56,6 +57,7 @@ CLASSIC = {
     "FedAdam": lambda m: classic.FedAdam(initial_parameters=first(m), **CLIENTS),
     "FedAdagrad": lambda m: classic.FedAdagrad(initial_parameters=first(m), **CLIENTS),
     "FedYogi": lambda m: classic.FedYogi(initial_parameters=first(m), **CLIENTS),
+    "FedOpt": lambda m: classic.FedOpt(initial_parameters=first(m), **CLIENTS),
     "QFedAvg": lambda m: classic.QFedAvg(evaluate_fn=lambda *_: (0.7, {}), **CLIENTS),
     "FedMedian": lambda m: classic.FedMedian(**CLIENTS),
     "FedTrimmedAvg": lambda m: classic.FedTrimmedAvg(**CLIENTS),
@@ -117,6 +119,17 @@ BREAKS = {
     *(("classic", name, "quantised") for name in ("FedAdam", "FedAdagrad", "FedYogi")),
 }
 CASES = [(api, name, animal) for api, name in STRATEGIES for animal in ZOO]
+
+
+@pytest.mark.parametrize(("api", "theirs"), [("message", message), ("classic", classic)])
+def test_no_strategy_of_flower_is_forgotten(api, theirs):
+    """Each is in the zoo, or it is refused (`test_arguments`)."""
+    made = [make() for make in MESSAGE.values()] if api == "message" else []
+    if api == "classic":
+        made = [make(ZOO["LSTM"].model) for make in CLASSIC.values()]
+    refused = {name for where, name in NO_ARRAYS if where == api}
+    names = {type(strategy).__name__ for strategy in made} | refused
+    assert set(theirs.__all__) - {"Result", "Strategy"} <= names
 
 
 @pytest.mark.parametrize(("api", "name", "animal"), CASES, ids=[", ".join(case) for case in CASES])
