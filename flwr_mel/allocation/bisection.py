@@ -1,4 +1,4 @@
-"""Bisection over integers: the one way in which monotone questions are settled exactly."""
+"""Bisection: the one way in which monotone questions are settled, over integers to the last one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from flwr_mel._validate import IntArray
+from flwr_mel._validate import FloatArray, IntArray
 
 
 def largest(low: int, high: int, works: Callable[[int], bool]) -> int:
@@ -55,4 +55,35 @@ def largest_each(
         middle = (low + high + 1) // 2
         good = works(middle)
         low, high = np.where(good, middle, low), np.where(good, high, middle - 1)
+    return low
+
+
+def largest_real(
+    low: float | FloatArray,
+    high: float | FloatArray,
+    works: Callable[[FloatArray], bool | npt.NDArray[np.bool_]],
+    *,
+    tolerance: float = 0.0,
+    halvings: int = 100,
+) -> FloatArray:
+    """Close in from below on the largest numbers in [low, high] that work, given that those of `low` do.
+
+    Parameters
+    ----------
+    low, high : floats or float arrays
+        The ranges.
+    works : callable
+        As for `largest`, entry by entry.
+    tolerance : float
+        As a share of `high`: a range that is no wider is not halved any more.
+    halvings : int
+        At most so many.
+    """
+    low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    for _ in range(halvings):
+        if (high - low <= tolerance * high).all():
+            break
+        middle = 0.5 * (low + high)
+        good = works(middle)
+        low, high = np.where(good, middle, low), np.where(good, high, middle)
     return low

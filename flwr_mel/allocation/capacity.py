@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_mel._validate import FloatArray, IntArray, frozen
-from flwr_mel.allocation.bisection import largest_each
+from flwr_mel.allocation.bisection import largest_each, largest_real
 
 if TYPE_CHECKING:
     from flwr_mel.allocation.problem import AllocationProblem
@@ -242,12 +242,7 @@ def relaxed_synchronous(capacities: Capacities, total_samples: int) -> float:
     low = 1.0
     high = float(max(low, min(capacities._relaxed_most_epochs.min(), capacities.max_epochs)))
 
-    def enough(tau: float) -> bool:
+    def enough(tau: float | FloatArray) -> bool:
         return bool(capacities.relaxed(tau).sum() >= total_samples)
 
-    if enough(high):
-        return high
-    while high - low > 1e-13 * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if enough(middle) else (low, middle)
-    return low
+    return high if enough(high) else float(largest_real(low, high, enough, tolerance=1e-13))

@@ -16,6 +16,7 @@ import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray
 from flwr_mel.allocation.allocate import Proposal
+from flwr_mel.allocation.bisection import largest_real
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.allocation.problem import AllocationProblem
@@ -147,13 +148,14 @@ def project(wish: FloatArray, capacities: Capacities, demand: int) -> FloatArray
         d.
     """
     least, most = float(capacities.least), capacities.relaxed(1.0)
+
+    def batches(shift: FloatArray) -> FloatArray:
+        shifted: FloatArray = np.clip(wish + shift, least, most)
+        return shifted
+
+    # The smallest shift that suffices is the largest with its sign turned.
     low, high = float((least - wish).min()), float((most - wish).max())
-    for _ in range(100):
-        shift = 0.5 * (low + high)
-        enough = np.clip(wish + shift, least, most).sum() >= demand
-        low, high = (low, shift) if enough else (shift, high)
-    batches: FloatArray = np.clip(wish + high, least, most)
-    return batches
+    return batches(-largest_real(-high, -low, lambda shift: bool(batches(-shift).sum() >= demand)))
 
 
 def improve(capacities: Capacities, staleness: int, samples: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -206,18 +208,23 @@ def _level(capacities: Capacities, samples: FloatArray) -> FloatArray:
         own = own_epochs(capacities, samples)
         order = np.argsort(own, kind="stable")
         slow, fast = order[:half], np.roll(order[-half:][::-1], turn)
-        one, other = capacities.take(slow), capacities.take(fast)
-        low = np.zeros(half)
-        high = np.minimum(samples[slow] - capacities.least, other.most - samples[fast])
-        for _ in range(50):
-            give = 0.5 * (low + high)
-            more = own_epochs(one, samples[slow] - give) < own_epochs(other, samples[fast] + give)
-            low, high = np.where(more, give, low), np.where(more, high, give)
-        samples[slow] -= low
-        samples[fast] += low
+        moved = _until_equal(capacities.take(slow), capacities.take(fast), samples[slow], samples[fast])
+        samples[slow] -= moved
+        samples[fast] += moved
         if turn > 2 and np.ptp(own) <= _TOLERANCE * own.max():
             break
     return samples
+
+
+def _until_equal(slow: Capacities, fast: Capacities, own: FloatArray, other: FloatArray) -> FloatArray:
+    """Return how many samples slow learners give their partners until both can do the same."""
+    room = np.minimum(own - slow.least, fast.most - other)
+    return largest_real(
+        np.zeros(len(room)),
+        room,
+        lambda give: own_epochs(slow, own - give) < own_epochs(fast, other + give),
+        halvings=50,
+    )
 
 
 def _exchange(capacities: Capacities, staleness: int, tau: FloatArray, samples: FloatArray, i: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flwr_mel import wire
 from flwr_mel._validate import InputError
 from flwr_mel.cli.profile.printing import body, here, node_option, progress, remarks, show
 from flwr_mel.cli.shared import bad_input, console, note, refuse_given, stop
@@ -39,8 +40,8 @@ _OPTIONS = {
     "tx_watts": "--tx-watts",
     "battery_wh": "--battery-wh",
     "energy_limit_j": "--energy-limit",
-    "mel-energy-limit-j": "--energy-limit",
-    "mel-learner": "--name",
+    wire.ENERGY_LIMIT_J: "--energy-limit",
+    wire.LEARNER: "--name",
     "max_samples": "--max-samples",
     **{
         name: f"--{name}"
