@@ -75,11 +75,12 @@ docs: install  ## Write the pages and figures that come from the committed resul
 site: install  ## Build the documentation as a site, strictly, into build/site
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
-bench: install  ## Measure solvers, strategies, simulation, learning, a soak; writes docs/BENCHMARKS.md
+bench: install  ## Measure solvers, strategies, simulation, learning, a soak, the gallery; writes docs/BENCHMARKS.md
 	$(PY) -m bench.solvers
 	$(PY) -m bench.paper_grid
 	$(PY) -m bench.progress
 	$(PY) -m bench.objectives
+	$(PY) -m bench.objectives --growth
 	$(PY) -m bench.strategy
 	$(PY) -m bench.scale --cycles 10
 	$(PY) -m bench.updates
@@ -89,6 +90,8 @@ bench: install  ## Measure solvers, strategies, simulation, learning, a soak; wr
 	$(PY) -m bench.startup
 	$(PY) -m bench.learning
 	$(PY) -m bench.soak
+	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
+	$(PY) -m bench.gallery
 
 # The oldest Flower of pyproject.toml, and the newest that can be installed. test_asking looks into Flower 1.41,
 # and so does the simulation, whose packages are named here for that reason.

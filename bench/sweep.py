@@ -1,9 +1,10 @@
-"""A sweep's wall time against the bare training of its cells: ``python -m bench.sweep [--data-dir DIR]``.
+"""A sweep's wall time against the bare training of its cells: ``python -m bench.sweep [--before PYTHON]``.
 
 Bare: the same tasks (epochs, samples) given to `scenario.network.train`, a process per core taking cell by
-cell,
-without Ray, planning, evaluation or averaging. The start of Ray and of the processes is not counted.
-Writes a section of docs/BENCHMARKS.md and bench/results/sweep.json.
+cell, without Ray, planning, evaluation or averaging. The start of Ray and of the processes is not counted.
+With the Python of an environment in which an earlier version is installed, the whole command `flwr-mel sweep`
+is timed as well, that version's and ours. Writes a section of docs/BENCHMARKS.md and
+bench/results/sweep.json.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import argparse
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -47,12 +50,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, help="the full MNIST as idx files")
     parser.add_argument("--cycles", type=int, default=12)
+    parser.add_argument("--before", metavar="PYTHON", help="of an environment with an earlier version")
     parser.add_argument("--no-write", action="store_true", help="print only")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="b-") as name:
         scratch = Path(name)
         data_dir = args.data_dir.resolve() if args.data_dir else repeated(scratch / "data")
         result = measure(scratch, str(data_dir), args.cycles)
+        if args.before:
+            for key, python in (("before_s", args.before), ("command_s", sys.executable)):
+                result[key] = whole_command(python, scratch, str(data_dir), scratch / key)
     print(report(result))
     if not args.no_write:
         write_section(PAGE, "sweep", report(result))
@@ -91,6 +98,14 @@ def measure(scratch: Path, data_dir: str, cycles: int) -> dict[str, float]:
     }
 
 
+def whole_command(python: str, scratch: Path, data_dir: str, out: Path) -> float:
+    """Return the seconds that `flwr-mel sweep` takes in an environment, its start included."""
+    start = time.perf_counter()
+    command = [python, "-m", "flwr_mel.cli", "sweep", str(scratch / "sweep.toml"), "--data-dir", data_dir]
+    subprocess.run([*command, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
 def _jobs(schedule: Schedule) -> list[Job]:
     return [(t.epochs, t.samples, t.seed) for cycle in schedule.cycles for t in cycle.tasks]
 
@@ -123,6 +138,11 @@ def bare(jobs: list[Job]) -> float:
 def report(r: dict[str, float]) -> str:
     """Return the section."""
     rows = [
+        [f"the whole command{version}", f"{r[name]:.0f} s", ""]
+        for name, version in (("before_s", ", version before"), ("command_s", ""))
+        if name in r
+    ]
+    rows += [
         ["start of Ray and its workers", f"{r['start_s']:.0f} s", ""],
         ["the sweep's cells: planning, training, averaging, testing, writing", f"{r['cells_s']:.1f} s", ""],
         [

@@ -1,0 +1,23 @@
+"""Every section of docs/BENCHMARKS.md names the command that makes it, and `make bench` runs it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "BENCHMARKS.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"<!-- (\w+):begin -->\n(.*?)<!-- \1:end -->", PAGE, re.DOTALL))
+TARGET = re.search(r"^bench:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_section_can_be_made_again(name):
+    (command,) = set(re.findall(r"`python -m (bench\.[\w. -]+)`", SECTIONS[name]))
+    assert (ROOT / f"{command.split()[0].replace('.', '/')}.py").is_file()
+    assert re.search(rf"-m {re.escape(command)}( |$)", TARGET[1], re.MULTILINE), command
+
+
+def test_nothing_stands_between_the_sections():
+    rest = re.sub(r"<!-- (\w+):begin -->.*?<!-- \1:end -->", "", PAGE, flags=re.DOTALL)
+    assert " ".join(rest.split()) == "# Benchmarks Every section is generated; every number is measured."
