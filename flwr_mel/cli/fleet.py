@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from flwr_mel._validate import complain
 from flwr_mel.cli.question import load
 from flwr_mel.cli.shared import bad_input, note, refuse_given, stop
 from flwr_mel.costs import Workload
 from flwr_mel.fleets import Fleet, write_fleet, write_fleet_csv
+from flwr_mel.fleets.rows import MOST_LEARNERS
 from flwr_mel.learners import PaperFleet
 from flwr_mel.learners.paper import PAPER_LAYERS
 from flwr_mel.learners.phones import MIDDLE_HZ, PhoneFleet
@@ -40,12 +42,12 @@ def fleet(
     ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="Draw the learners of the paper's Table 1.")] = False,
     phones: Annotated[
-        int,
+        int | None,
         typer.Option(
             help="Draw so many phones from a table of 333 models with measured relative speeds, each with a "
             "measured link. Facts from the FLASH project (Yang et al., WWW 2021)."
         ),
-    ] = 0,
+    ] = None,
     seed: Annotated[int, typer.Option(help="One seed, one fleet: the one that simulate has.")] = 0,
     cycle: Annotated[
         int, typer.Option(help="As in this cycle of a simulation: energy limits are drawn anew each cycle.")
@@ -63,13 +65,13 @@ def fleet(
     FILE is a .toml or .csv fleet, or - for TOML from stdin.
     A broken file ends in exit code 2 and one line that names the line and the field.
     """
-    if [paper, bool(phones), file is not None].count(True) != 1:
+    if [paper, phones is not None, file is not None].count(True) != 1:
         stop("give either --paper, --phones or a fleet file. See: flwr-mel fleet --help")
     when = "" if cycle == 1 else f", cycle {cycle}"
-    if phones:
+    if phones is not None:
         refuse_given("with --phones, which have no limits and say how many: they go with --paper", *_PAPERS)
         with bad_input(_OPTIONS | {"learners": "--phones"}):
-            drawn_ = PhoneFleet(seed, phones).devices(cycle)
+            drawn_ = PhoneFleet(seed, _few_enough(phones)).devices(cycle)
         fleet_ = Fleet(drawn_, Workload.mlp(PAPER_LAYERS))
         title = (
             f"{phones} phones, seed {seed}{when}: relative speeds (AI-Benchmark, inference) and links from\n"
@@ -78,7 +80,7 @@ def fleet(
         )
     elif paper:
         with bad_input(_OPTIONS):
-            devices = PaperFleet(seed, learners, energy, spread).devices(cycle)
+            devices = PaperFleet(seed, _few_enough(learners), energy, spread).devices(cycle)
         fleet_ = Fleet(devices, Workload.mlp(PAPER_LAYERS))
         title = f"The paper's fleet (Table 1), seed {seed}{when}.\nflwr-mel plan reads this file."
     else:
@@ -92,3 +94,10 @@ def fleet(
     if fleet_.workload not in (None, Workload.mlp(PAPER_LAYERS)):
         note("CSV holds no workload: give plan its --layers and --mode, or keep the TOML file.")
     typer.echo(write_fleet_csv(fleet_), nl=False)
+
+
+def _few_enough(learners: int) -> int:
+    """Return a number of learners that a fleet file may have, too."""
+    if learners > MOST_LEARNERS:
+        raise complain("learners", f"at most {MOST_LEARNERS:,}", learners)
+    return learners

@@ -63,3 +63,16 @@ def test_a_bug_is_reported_without_a_traceback(paper, monkeypatch, kind):
     monkeypatch.setattr("flwr_mel.cli.plan.printing.allocate", broken)
     result = run("plan", paper, *LIMITS, code=1)
     assert f"internal error, {kind.__name__}: oh no." in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--learners", "--phones"])
+def test_a_drawn_fleet_has_as_many_learners_as_a_file_may_have(option):
+    draw = ("fleet", *(["--paper"] if option == "--learners" else []), option)
+    assert f"error: {option} must be at most 1,000,000, got {10**8}" in refused(*draw, 10**8)
+    assert f"error: {option} must be an integer from 1" in refused(*draw, 0)
+
+
+def test_an_unknown_sweep_is_told_with_those_that_there_are():
+    told = refused("sweep", "headlin", code=4)
+    assert "headlin: the sweep must be a TOML file that can be read, got none: No such file" in told
+    assert "Profiles: headline, objectives, paper" in told

@@ -24,6 +24,12 @@ def test_options_of_the_trials_need_trials(paper, option):
     )
 
 
+@pytest.mark.parametrize("option", ["--json", "--csv", "--compare"])
+def test_all_rows_are_asked_for_where_some_would_be_left_out(paper, option):
+    told = refused("plan", paper, *LIMITS, option, "--all")
+    assert told.startswith(f"error: --all must be left out with {option}, which ")
+
+
 def test_the_fastest_cycle_has_no_cycle_time(paper):
     told = refused("plan", paper, *LIMITS, "--fastest", 2)
     assert "--cycle-time must be left out with --fastest, which looks for it" in told

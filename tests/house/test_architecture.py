@@ -65,3 +65,8 @@ def test_the_package_never_imports_the_simulation():
         if re.search(r"^\s*(from|import) mel_simulation", p.read_text(), re.M)
     ]
     assert not words
+
+
+def test_files_of_tests_are_short_enough_to_read():
+    lengths = {path: len(path.read_text().splitlines()) for path in (ROOT / "tests").rglob("*.py")}
+    assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > 400} == {}

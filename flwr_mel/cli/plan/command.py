@@ -155,6 +155,14 @@ def plan(
     asked = [name for name, epochs in inverse.items() if epochs is not None]
     _at_most_one(["--json"] * json + ["--csv"] * csv)
     _at_most_one(asked + ["--compare"] * compare)
+    whole = (
+        ("--json", json, "every row"),
+        ("--csv", csv, "every row"),
+        ("--compare", compare, "a row per scheme"),
+    )
+    for name, is_given, rows in whole:
+        if is_given:
+            refuse_given(f"with {name}, which has {rows}", "everything")
     if asked:
         free = {"--solver": solver, "--handout": handout, "--exclude": exclude, "--objective": objective}
         _refuse(asked[0], {**free, "--staleness": staleness, "--max-epochs": max_epochs})

@@ -141,7 +141,8 @@ def read_sweep(path: Path, data_dir: str = "") -> list[Cell]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         got = Phrase(f"none: {getattr(error, 'strerror', None) or error}")
-        raise complain("the sweep", "a TOML file that can be read", got, where=str(path)) from error
+        remedy = f"Profiles: {', '.join(profiles())}."
+        raise complain("the sweep", "a TOML file that can be read", got, remedy, where=str(path)) from error
     unknown = content.keys() - {"base", "grid"}
     if unknown or not content.get("grid"):
         raise complain(str(path), "made of [base] and at least one [[grid]]", sorted(content))
