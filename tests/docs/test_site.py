@@ -1,6 +1,8 @@
 """The site builds strictly, its tutorial runs, and a broken link is an error."""
 
+import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +28,30 @@ def test_the_site_builds_and_the_tutorial_runs(tmp_path):
     assert "data:image/png" in tutorial  # the figure was drawn, not only written down
     reference = (tmp_path / "REFERENCE" / "index.html").read_text(encoding="utf-8")
     assert "flwr_mel.serverapp.MelStrategy" in reference
+
+
+#: What users call; the orchestrator's other names and the estimates are for those who build on them.
+ROOMS = [
+    "flwr_mel",
+    "flwr_mel.allocation",
+    "flwr_mel.solvers",
+    "flwr_mel.learners",
+    "flwr_mel.costs",
+    "flwr_mel.records",
+    "flwr_mel.report",
+    "flwr_mel.server",
+    "flwr_mel.serverapp",
+    "flwr_mel.clientapp",
+    "flwr_mel.checkpoint",
+    "flwr_mel.profiling",
+]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_reference_has_every_public_name(room):
+    page = (ROOT / "docs" / "REFERENCE.md").read_text(encoding="utf-8")
+    told = {path.rsplit(".", 1)[1] for path in re.findall(r"^::: (flwr_mel\.[\w.]+)$", page, re.MULTILINE)}
+    assert [name for name in importlib.import_module(room).__all__ if name not in told] == []
 
 
 @pytest.mark.parametrize("wrong", ["[nowhere](NOWHERE.md)", "::: flwr_mel.NoSuchName"])
