@@ -151,17 +151,18 @@ def _timed(command: list[str], env: dict[str, str], scratch: Path) -> Times:
 def report(runs: dict[str, list[Times]]) -> str:
     """Return the section."""
     best = {name: {k: min(t[k] for t in some if k in t) for k in some[0]} for name, some in runs.items()}
-    for at in best.values():
-        at["after the last cycle"] = at["end"] - at[f"cycle {CYCLES}"]
-    others = [name for name in ("empty", "before") if name in best]
+    for times in best.values():
+        times["after the last cycle"] = times["end"] - times[f"cycle {CYCLES}"]
+    titles = {"empty": "empty Flower app", "before": "version before"}
+    others = [name for name in titles if name in best]
     head = ["from the command to", "flwr-mel simulate"]
-    for name in others:
-        head += [{"empty": "empty Flower app", "before": "version before"}[name], "ratio"]
+    for other in others:
+        head += [titles[other], "ratio"]
     rows = []
-    for name, at in best["ours"].items():
-        row = [name, f"{at:.1f} s"]
+    for phase, at in best["ours"].items():
+        row = [phase, f"{at:.1f} s"]
         for other in others:
-            seconds = best[other].get(name)
+            seconds = best[other].get(phase)
             row += ["", ""] if seconds is None else [f"{seconds:.1f} s", f"{at / seconds:.2f}"]
         rows.append(row)
     return (
