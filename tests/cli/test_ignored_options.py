@@ -28,6 +28,8 @@ def test_options_of_the_trials_need_trials(paper, option):
 def test_all_rows_are_asked_for_where_some_would_be_left_out(paper, option):
     told = refused("plan", paper, *LIMITS, option, "--all")
     assert told.startswith(f"error: --all must be left out with {option}, which ")
+    told = refused("recommend", paper, *LIMITS, "--json", "--all")
+    assert told == "error: --all must be left out with --json, which has every candidate\n"
 
 
 def test_the_fastest_cycle_has_no_cycle_time(paper):

@@ -1,4 +1,4 @@
-"""What docs/CLI.md shows is what the commands print."""
+"""What docs/CLI.md shows is what the commands print; it leads to every command."""
 
 import re
 import shlex
@@ -39,3 +39,22 @@ def test_the_page_shows_what_is_printed(command, output, tmp_path, monkeypatch):
         head, tail = want[:at], want[at + 1 :]
         want, got = head + tail, got[:at] + got[-len(tail) :]
     assert got == want
+
+
+def test_the_page_leads_to_every_command():
+    table = dict(re.findall(r"^\| `flwr-mel ([\w-]+)` \| .* \| (.+) \|$", PAGE, re.MULTILINE))
+    listed = re.findall(r"^│ ([a-z][\w-]*) +\w", run("--help", env={"COLUMNS": "120"}).stdout, re.MULTILINE)
+    assert len(listed) >= 10
+    assert sorted(table) == sorted(listed)
+    for name, where in table.items():
+        (page,) = re.findall(r"\[\w+\]\((\w+\.md)\)", where) or ["CLI.md"]
+        assert f"flwr-mel {name}" in (ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
+def test_the_page_has_every_option_of_fleet_and_plan():
+    for command in ("fleet", "plan"):
+        told = run(command, "--help", env={"COLUMNS": "120"}).stdout
+        options = set(re.findall(r"^│ +\*? *(--[a-z-]+)", told, re.MULTILINE)) - {"--help"}
+        assert len(options) > 5
+        part = PAGE.split(f"\n## {command}\n")[1].split("\n## ")[0]
+        assert {option for option in options if option not in part} == set()

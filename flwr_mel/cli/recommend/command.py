@@ -94,6 +94,8 @@ def recommend(
     """
     if not trials:
         refuse_given("without --cross-validate", "cycles", "seeds", "dataset", "data_dir")
+    if json:
+        refuse_given("with --json, which has every candidate", "everything")
     question = pose(
         file,
         cycle_time,
