@@ -70,3 +70,7 @@ def test_the_package_never_imports_the_simulation():
 def test_files_of_tests_are_short_enough_to_read():
     lengths = {path: len(path.read_text().splitlines()) for path in (ROOT / "tests").rglob("*.py")}
     assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > 400} == {}
+
+
+def test_tests_lie_in_rooms():
+    assert [path.name for path in (ROOT / "tests").glob("test_*.py")] == []

@@ -9,7 +9,7 @@ import pytest
 
 from tests.waiting import PATIENCE_S
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 

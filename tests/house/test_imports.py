@@ -10,7 +10,7 @@ import pytest
 
 from tests.waiting import PATIENCE_S
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 HEAVY = [
     "flwr",
