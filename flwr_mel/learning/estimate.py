@@ -20,7 +20,8 @@ _CLAIM, _UNDECLARED_CLAIM = 8.0, 1000.0
 _DEARER = 1000.0
 _FADE, _MOST_IDLE = 0.9, 100
 _FORGIVEN = 0.1
-_SAFETY_STEP, _LEAST_SAFETY, _MOST_SAFETY = 0.1, 0.6, 2.0
+_LEAST_SAFETY, _MOST_SAFETY = 0.6, 6.0
+_LEAST_STEP, _MOST_STEP = 0.1, 1.0
 _FILTERS = ("compute", "link", "energy")
 
 
@@ -40,6 +41,9 @@ class Estimate:
     safety : float
         Multiplies the margins. It grows with every report later than planned and shrinks with the others, so
         that the promised share is kept in the long run even where the noise is not normal.
+    step : float
+        By how much: half as far as late reports were beyond their plans lately, in margins. A burst of other
+        work is far beyond what the usual noise needs, and would not be covered in small steps.
     share : float, optional
         Of computing in the last task's time.
     idle : int
@@ -54,6 +58,7 @@ class Estimate:
     safety: float = 1.0
     share: float | None = None
     idle: int = 0
+    step: float = _LEAST_STEP
 
     @classmethod
     def start(cls, costs: Costs, *, declared: bool, assumed: bool, learning: Learning) -> Estimate:
@@ -156,9 +161,10 @@ class Estimate:
         if seen.joules is not None and energy > 0:
             joules = min(max(seen.joules, energy / self._claim), energy * _DEARER)
             self._learn(self.energy, joules, energy, learning)
-        self._account(seen, level)
         computing, linking = compute * math.exp(self.compute.mean), link * math.exp(self.link.mean)
-        self.share, self.idle = computing / (computing + linking), 0
+        self.share = computing / (computing + linking)
+        self._account(seen, level)
+        self.idle = 0
 
     @property
     def _claim(self) -> float:
@@ -186,16 +192,22 @@ class Estimate:
 
     def _account(self, seen: Observation, level: float) -> None:
         """Compare with the plan, unless it was a trial after a pause."""
-        if self.idle or not seen.planned_s:
+        late = seen.late_after_s is not None
+        took_s = seen.late_after_s if late else seen.round_trip_s
+        if self.idle or not seen.planned_s or took_s is None:
             return
-        if seen.late_after_s is not None:
-            missed = True
-        elif seen.round_trip_s is not None:
-            missed = seen.round_trip_s > seen.planned_s
-        else:
-            return
-        safety = self.safety + _SAFETY_STEP * (missed - (1 - level))
+        missed = late or took_s > seen.planned_s
+        if missed:
+            beyond = _log_ratio(took_s, seen.planned_s) / self._margin(level)
+            self.step = (self.step + min(max(beyond, _LEAST_STEP), _MOST_STEP)) / 2
+        safety = self.safety + self.step * (missed - (1 - level))
         self.safety = min(max(safety, _LEAST_SAFETY), _MOST_SAFETY)
+
+    def _margin(self, level: float) -> float:
+        """Return the margin of a whole task, computing and link, without safety."""
+        share = 1.0 if self.share is None else self.share
+        whole = math.hypot(share * self.compute.margin(level), (1 - share) * self.link.margin(level))
+        return max(whole, 1e-3)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain types for JSON."""
@@ -206,6 +218,7 @@ class Estimate:
             "safety": self.safety,
             "share": self.share,
             "idle": self.idle,
+            "step": self.step,
         }
 
     @classmethod
@@ -217,22 +230,29 @@ class Estimate:
         data : mapping
             From `as_dict`.
         """
-        if not isinstance(data, Mapping) or set(data) != set(cls.__dataclass_fields__):
+        # Checkpoints of before have no step.
+        if not isinstance(data, Mapping) or {*data, "step"} != set(cls.__dataclass_fields__):
             raise complain("estimate", f"a mapping with {', '.join(cls.__dataclass_fields__)}", data)
         told = data["told"]
         if not isinstance(told, list) or len(told) != 3 or not all(isinstance(x, bool) for x in told):
             raise complain("estimate.told", "a list of three times true or false", told)
         compute, link, energy = (LogFilter.from_dict(data[name], name) for name in _FILTERS)
-        safety = number("estimate.safety", data["safety"])
-        if not _LEAST_SAFETY <= safety <= _MOST_SAFETY:
-            raise complain("estimate.safety", f"from {_LEAST_SAFETY:g} to {_MOST_SAFETY:g}", safety)
+        safety = _within("safety", data["safety"], _LEAST_SAFETY, _MOST_SAFETY)
+        step = _within("step", data.get("step", _LEAST_STEP), _LEAST_STEP, _MOST_STEP)
         share = None if data["share"] is None else number("estimate.share", data["share"], least=0)
         if share is not None and share > 1:
             raise complain("estimate.share", "at most 1", share)
         idle = min(count("estimate.idle", data["idle"]), _MOST_IDLE)
         return cls(
-            compute, link, energy, (told[0], told[1], told[2]), _base(data["base"]), safety, share, idle
+            compute, link, energy, (told[0], told[1], told[2]), _base(data["base"]), safety, share, idle, step
         )
+
+
+def _within(name: str, value: object, low: float, high: float) -> float:
+    found = number(f"estimate.{name}", value)
+    if not low <= found <= high:
+        raise complain(f"estimate.{name}", f"from {low:g} to {high:g}", found)
+    return found
 
 
 def _base(value: object) -> Costs | None:
