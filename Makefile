@@ -54,6 +54,7 @@ examples: install  ## Run the gallery in examples/ on Flower's engine, as it is 
 simulate: install  ## Run the main job on MNIST and leave a report; options in ARGS="--cycles 3 ..."
 	$(VENV)/bin/flwr-mel simulate $(ARGS)
 
+STRAGGLERS := $(wildcard results/stragglers.jsonl results/phones.jsonl)
 RESULTS := $(wildcard results/headline.jsonl results/past.jsonl results/paper.jsonl)
 PROFILE ?= quick
 reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|objectives) and draw its figures and table
@@ -69,6 +70,7 @@ docs: install  ## Write the pages and figures that come from the committed resul
 	$(PY) -m mel_simulation.paper.reproduction $(RESULTS) --lemma results/lemma.jsonl --out docs
 	$(PY) -m mel_simulation.paper.past_the_paper $(RESULTS) --out docs --readme README.md
 	$(if $(wildcard results/objectives.jsonl),$(PY) -m mel_simulation.paper.objectives results/objectives.jsonl --out docs)
+	$(if $(wildcard results/stragglers.jsonl),$(PY) -m mel_simulation.paper.stragglers $(STRAGGLERS) --out docs)
 	$(if $(wildcard results/arena.jsonl),$(PY) -m mel_simulation.arena.page results/arena.jsonl --stragglers results/stragglers.json --out docs)
 
 # mkdocs-material prints advertising for its successor otherwise.

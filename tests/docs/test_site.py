@@ -54,6 +54,13 @@ def test_the_reference_has_every_public_name(room):
     assert [name for name in importlib.import_module(room).__all__ if name not in told] == []
 
 
+@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_every_page_is_in_the_navigation_and_the_readme(page):
+    """A generated page that nothing leads to is as good as none."""
+    assert f": {page}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert f"(docs/{page})" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("wrong", ["[nowhere](NOWHERE.md)", "::: flwr_mel.NoSuchName"])
 def test_a_broken_link_or_name_is_an_error(tmp_path, wrong):
     copy = tmp_path / "copy"

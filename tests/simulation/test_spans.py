@@ -144,6 +144,8 @@ def test_the_page_says_who_learns_what():
     lines = {first.strip("| "): rest for first, *rest in cells}
     assert lines["span"][:2] == ["91.25 ± 0.00", "90.00 ± 0.00"]
     assert lines["exclude"][-1].strip(" |") == "1.00"
+    assert "Span against exclude, seed by seed: +90.00 ± 0.00 points on the rare labels (better)" in text
+    assert "the others do at least 1.0" in text  # times the epochs, in every seed
     assert lines["exclude"][4] == "-"
     assert float(lines["span"][-1].strip(" |")) >= 0.98
     phones = [
@@ -152,7 +154,21 @@ def test_the_page_says_who_learns_what():
         if row.pop("rare_accuracy")
     ]
     with_phones = page.document([{**r, "rare_accuracy": [0.0] * 3} for r in rows] + phones)
-    assert "# Real phones" in with_phones
-    assert "even labels" in with_phones
+    assert [line for line in with_phones.splitlines() if line.startswith("# ")] == [text.splitlines()[0]]
+    assert "\n## Real phones\n" in with_phones
+    assert "\n### FedNova, n_k / n, even labels\n" in with_phones
     with pytest.raises(ValueError, match="run `flwr-mel sweep stragglers` first"):
         page.document([])
+
+
+def test_the_page_counts_epochs_of_longer_cycles_by_the_second():
+    rows = []
+    for policy, time_s, cycles in (("exclude", 10.0, 6), ("keep", 30.0, 2)):
+        cell, schedule = planned(policy, **{"cycle-time": time_s}, cycles=cycles)
+        acts = [facts(cycle) for cycle in schedule.cycles]
+        row = {"config": cell.as_dict(), "trouble": "", "acts": acts, "accuracy": [0.5] * cycles}
+        rows.append({**row, "rare_accuracy": [0.0] * cycles})
+    short, long = (np.mean([act["rest_epochs"] for act in row["acts"]]) for row in rows)
+    last = page.document(rows).strip().splitlines()[-1]
+    assert last.startswith("| keep, T = 30 s |")
+    assert float(last.split(" | ")[-1].strip(" |")) == pytest.approx(long / 3 / short, abs=0.006)

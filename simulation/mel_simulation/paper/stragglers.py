@@ -1,7 +1,7 @@
 """What becomes of slow devices' data: ``python -m mel_simulation.paper.stragglers RESULTS... --out docs``.
 
-Writes STRAGGLERS.md from a sweep of the profile `stragglers`: accuracy in all and on the labels that only
-slow devices hold, time and energy to accuracies, and what it costs the others.
+Writes STRAGGLERS.md from sweeps of the profiles `stragglers` and `phones`: accuracy in all and on the labels
+that only slow devices hold, time and energy to accuracies, and what it costs the others.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 import numpy as np
 
 from flwr_mel._files import atomically
 from mel_simulation.paper.pages import markdown_table
+from mel_simulation.paper.plain_words import verdict
 from mel_simulation.paper.rows import Row, by, cost_to, median, spread, trained
 from mel_simulation.sweep.results import read_results
 
@@ -31,7 +32,8 @@ times and energies. A dash: not reached in at least half of the runs.
 - **span**: it gets up to four cycles for one task; its update is moved onto the present model.
 
 The averages: d_k-weighted (the paper's), FedNova's with p_k = d_k / d, FedNova's with p_k = n_k / n (what
-learners hold). *Epochs of the others*: mean of those who do not hold the rare labels, over that with exclude.
+learners hold). *Epochs of the others*: of those who do not hold the rare labels, per virtual second, over
+that with exclude.
 """
 _AVERAGES = {"data": "d_k-weighted", "nova": "FedNova, d_k / d", "nova-held": "FedNova, n_k / n"}
 
@@ -86,15 +88,32 @@ def _rare(mine: Sequence[Row]) -> str:
     for average, name in _AVERAGES.items():
         group = [row for row in mine if row["config"]["average"] == average]
         if group:
-            tables.append(f"## {name}\n\n{_table(group, times)}\n")
+            tables.append(f"## {name}\n\n{_table(group, times)}\n{_span(group)}")
     return "\n".join([head, *tables])
+
+
+def _span(rows: Sequence[Row]) -> str:
+    """Say whether span learns the rare labels, and what it costs the others."""
+    seeds = {
+        policy: {row["config"]["seed"]: row for row in rows if policy_of(row) == policy}
+        for policy in ("exclude", "span")
+    }
+    pairs = [(seeds["span"][seed], row) for seed, row in seeds["exclude"].items() if seed in seeds["span"]]
+    if len(pairs) < 2:
+        return ""
+    gaps = [100 * (ours["rare_accuracy"][-1] - theirs["rare_accuracy"][-1]) for ours, theirs in pairs]
+    least = min(_others(ours) / _others(theirs) for ours, theirs in pairs)
+    return (
+        f"\nSpan against exclude, seed by seed: {mean(gaps):+.2f} ± {stdev(gaps):.2f} points on the rare "
+        f"labels ({verdict(gaps)}); the others do at least {least:.2f} times the epochs, in every seed.\n"
+    )
 
 
 def _phones(rows: Sequence[Row]) -> str:
     config = rows[0]["config"]
     seconds = config["cycle-time"] * max(len(row["accuracy"]) for row in rows)
     parts = [
-        f"# Real phones\n\n{config['learners']} phones of the table in `flwr_mel/learners/phones.csv` with "
+        f"## Real phones\n\n{config['learners']} phones of the table in `flwr_mel/learners/phones.csv` with "
         f"measured links, T = {config['cycle-time']:g} s, {seconds:g} virtual seconds, "
         f"{len({row['config']['seed'] for row in rows})} seeds.\n"
     ]
@@ -103,7 +122,7 @@ def _phones(rows: Sequence[Row]) -> str:
         for average, name in _AVERAGES.items():
             some = [row for row in group if row["config"]["average"] == average]
             if some:
-                parts.append(f"## {name}, {labels}\n\n{_table(some, [config['cycle-time']])}\n")
+                parts.append(f"### {name}, {labels}\n\n{_table(some, [config['cycle-time']])}\n")
     return "\n".join(parts)
 
 
@@ -135,8 +154,10 @@ def _table(rows: Sequence[Row], times: Sequence[float]) -> str:
 
 
 def _others(row: Row) -> float:
-    """Return the mean epochs of those who do not hold the rare labels, over the cycles."""
-    return mean(float(act.get("rest_epochs", 0.0)) for act in row["acts"])
+    """Return the epochs per virtual second of those who do not hold the rare labels."""
+    return mean(float(act.get("rest_epochs", 0.0)) for act in row["acts"]) / float(
+        row["config"]["cycle-time"]
+    )
 
 
 if __name__ == "__main__":
