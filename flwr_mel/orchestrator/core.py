@@ -88,6 +88,21 @@ class Orchestrator:
             self.state = replace(self.state, flights={}, notes=[*self.state.notes, text])
         self.records = list(records[-self.keep_records :])
 
+    def remark(self, kind: str, text: str) -> None:
+        """Say something once per training: in the log, and on the next record.
+
+        Parameters
+        ----------
+        kind : str
+            What it is about.
+        text : str
+            With the remedy.
+        """
+        if kind not in self.state.remarked:
+            log.warning("%s", text)
+            told = {*self.state.remarked, kind}
+            self.state = replace(self.state, notes=[*self.state.notes, text], remarked=told)
+
     # --- capabilities -------------------------------------------------------------------------------
 
     def strangers(self, nodes: Collection[str], connected: Iterable[str] | None = None) -> list[str]:

@@ -34,6 +34,10 @@ from flwr_mel.serverapp.replies import (
 from flwr_mel.serverapp.tasks import Tasks, earlier
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+_NO_CLOCK = (
+    "replies are not timed on the server's own clock, so that links are not learnt: another strategy's start "
+    "is running, not this MelStrategy's. Give it the grid with the clock: start(mel.timed(grid), ...)"
+)
 
 
 @dataclass
@@ -108,6 +112,8 @@ class MelStrategy(Common, Strategy):
         awaited = self.orchestrator.awaited(by_node)
         self.orchestrator.hear_all(self._questions.answers(grid, awaited))
         self._tasks.take_in_between()
+        if self._learns and not self._tasks.timed and not self.orchestrator.state.virtual:
+            self.orchestrator.remark("no clock", _NO_CLOCK)
         plan = self.orchestrator.plan(cycle, list(by_node))
         # Those without a task are asked while the others train: their limits may have changed, or they have
         # not been chosen yet.
@@ -233,6 +239,26 @@ class MelStrategy(Common, Strategy):
 
         return watched
 
+    @property
+    def _learns(self) -> bool:
+        settings = self.orchestrator.settings
+        return bool(settings.learning) or (settings.learning is None and settings.cycle_time_s is None)
+
+    def timed(self, grid: Grid) -> Grid:
+        """Return the grid with the server's clock in it, for learning and for going on without who is late.
+
+        `start` does it by itself. Call it when another strategy, such as a DP wrapper, is the outermost.
+
+        Parameters
+        ----------
+        grid : Grid
+            As for `start`.
+        """
+        if not self._learns and self.orchestrator.settings.stragglers is not Stragglers.SPAN:
+            return grid
+        self._tasks.timed = True
+        return self._tasks.clock.watch(grid)
+
     def resume(self, initial_arrays: ArrayRecord, num_rounds: int) -> tuple[ArrayRecord, int]:
         """Return what to start with and the rounds left, going on from the last checkpoint if there is one.
 
@@ -267,13 +293,8 @@ class MelStrategy(Common, Strategy):
         returns is returned, as it is if it is no plain `Result`.
         """
         initial_arrays, num_rounds = self.resume(initial_arrays, num_rounds)
-        settings = self.orchestrator.settings
-        learns = settings.learning or (settings.learning is None and settings.cycle_time_s is None)
-        if learns or settings.stragglers is Stragglers.SPAN:
-            grid = self._tasks.clock.watch(grid)
-            self._tasks.timed = True
         given = (
-            grid,
+            self.timed(grid),
             initial_arrays,
             num_rounds,
             timeout,

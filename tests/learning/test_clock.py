@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.clientapp import ClientApp
 from flwr.common import Code, FitIns, FitRes, Parameters, Status
 from flwr.server.client_proxy import ClientProxy
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 from mel_simulation.app.message_window import Windowed
 
@@ -84,7 +84,8 @@ def app(clock, train_s=0.02):
         task = Assignment.from_message(message)
         clock.sleep(train_s)
         metrics = MetricRecord({"num-examples": task.samples})
-        arrays = next(iter(message.content.array_records.values()))
+        (model,) = next(iter(message.content.array_records.values())).to_numpy_ndarrays()
+        arrays = ArrayRecord([model + np.float32(1)])
         return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
     return client
@@ -109,6 +110,26 @@ def test_round_trips_are_on_record_in_the_message_api(window, learning, clock):
                 assert row.reported_time_s == pytest.approx(0.02)
     if learning is not None:
         assert all(x.estimate.link.seen == 2 for x in strategy.orchestrator.state.learners.values())
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_under_an_outer_wrapper_there_is_a_clock_or_a_word_about_it(timed, clock):
+    """Its `start` is not ours: learning went on without the server's clock and said nothing."""
+    inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3)
+    mel = MelStrategy(inner, cycle_time_s=5.0, total_samples=60, max_epochs=3, learning=DEFAULT)
+    outer = DifferentialPrivacyServerSideFixedClipping(mel, 0.0, 1.0, 3)
+    grid = DelayedGrid(app(clock), 3, clock)
+    outer.start(mel.timed(grid) if timed else grid, ArrayRecord([np.zeros(2, np.float32)]), num_rounds=2)
+    trips = [row.round_trip_s for record in mel.records for row in record.learners]
+    notes = [note for record in mel.records for note in record.notes if "server's own clock" in note]
+    assert len(trips) == 6
+    if timed:
+        assert all(trip >= 0.1 for trip in trips)
+        assert notes == []
+    else:
+        assert set(trips) == {None}
+        (note,) = notes
+        assert "start(mel.timed(grid), ...)" in note
 
 
 def test_the_timed_grid_looks_often_but_not_too_often_and_gives_up_in_time(clock):
