@@ -77,7 +77,7 @@ docs: install  ## Write the pages and figures that come from the committed resul
 site: install  ## Build the documentation as a site, strictly, into build/site
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
-bench: install  ## Measure solvers, strategies, simulation, learning, a soak, the gallery; writes docs/BENCHMARKS.md
+bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.gz for the promise on real links
 	$(PY) -m bench.solvers
 	$(PY) -m bench.paper_grid
 	$(PY) -m bench.progress
@@ -91,6 +91,7 @@ bench: install  ## Measure solvers, strategies, simulation, learning, a soak, th
 	$(PY) -m bench.sweep
 	$(PY) -m bench.startup
 	$(PY) -m bench.learning
+	$(if $(LINKS),$(PY) -m bench.traces --links $(LINKS))
 	$(PY) -m bench.soak
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
 	$(PY) -m bench.gallery

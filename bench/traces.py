@@ -1,7 +1,7 @@
 """Is the promise kept on real traces? ``python -m bench.traces --links 5g-download.csv.gz``.
 
-Links are replayed second by second from a file of measured rates (docs/SIMULATION.md says where from; it is
-not part of this repository), computing from bursts of load that were recorded on a machine in use:
+Links are replayed second by second from a file of measured rates (the page says which; it is not part of this
+repository), computing from bursts of load that were recorded on a machine in use:
 ``python -m bench.traces --record 600`` while other work comes and goes on it. The orchestrator plans as in
 `bench.learning`, against the same rivals.
 """
