@@ -65,11 +65,12 @@ class Speed:
     def _done(self) -> FloatArray:
         # Nothing stands still for ever: an amount must have an end.
         least = DEAD * float(self.values.max())
-        return np.concatenate(([0.0], np.cumsum(np.maximum(self.values, least) * self.step_s)))
+        done: FloatArray = np.cumsum(np.maximum(self.values, least) * self.step_s)
+        return np.concatenate((np.zeros(1), done))
 
     @cached_property
     def _times(self) -> FloatArray:
-        return self.step_s * np.arange(len(self._done))
+        return np.linspace(0.0, self.step_s * len(self.values), len(self._done))
 
     def until(self, time_s: float) -> float:
         """Return the amount that is done from 0 until a time."""
@@ -322,7 +323,7 @@ def main(arguments: list[str] | None = None) -> None:
         LOAD.write_text(json.dumps(record(options.record)) + "\n", encoding="utf-8")
         return
     logging.getLogger("flwr.mel").setLevel(logging.ERROR)
-    seeds, cycles = 3, 100
+    seeds, cycles = 2, 100
     found, hopeless = study(options.links, seeds, cycles)
     raw = {"seeds": seeds, "cycles": cycles, "hopeless": hopeless, "results": found}
     RESULTS.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
