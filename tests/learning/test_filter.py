@@ -147,6 +147,25 @@ def test_training_cannot_take_longer_than_the_round_trip():
     assert x.factors(0.5)[0] == pytest.approx(5.2 / 5.0, rel=0.05)
 
 
+def test_how_far_a_report_is_late_tells_how_much_more_is_needed():
+    """Twice as long as planned, and a little longer, are not the same surprise."""
+    little, much = estimate(), estimate()
+    for x, took_s in ((little, 10.2), (much, 20.0)):
+        late = Observation(50, 100, train_s=took_s - 0.2, round_trip_s=took_s, planned_s=10.0)
+        x.observe(COSTS, late, DEFAULT, 0.95)
+    assert 1.0 < little.safety < 1.2 < much.safety < 2.0
+    kept = Observation(50, 100, train_s=4.8, round_trip_s=5.0, planned_s=10.0)
+    for _ in range(19):
+        much.observe(COSTS, kept, DEFAULT, 0.95)
+    assert much.safety == pytest.approx(1.0)  # one of twenty may be late
+
+
+def test_estimates_of_old_checkpoints_have_no_step():
+    data = estimate().as_dict()
+    del data["step"]
+    assert Estimate.from_dict(data) == estimate()
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -154,6 +173,7 @@ def test_training_cannot_take_longer_than_the_round_trip():
         lambda d: d.update(more=1),
         lambda d: d.update(told=[1, 0, 1]),
         lambda d: d.update(safety=99.0),
+        lambda d: d.update(step=2.0),
         lambda d: d.update(share=-0.1),
         lambda d: d.update(share=1.5),
         lambda d: d.update(idle=0.5),
