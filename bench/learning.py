@@ -515,7 +515,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test: small, prints only")
     options = parser.parse_args(arguments)
-    logging.getLogger("flwr_mel").setLevel(logging.ERROR)
+    logging.getLogger("flwr.mel").setLevel(logging.ERROR)
     seeds, cycles = (1, 40) if options.quick else (4, 60)
     start = perf_counter()
     found, long = study(seeds, cycles), long_run(seeds)
