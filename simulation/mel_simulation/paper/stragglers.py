@@ -27,7 +27,11 @@ whose speeds are {speeds:g} times apart. The slowest quarter alone hold the last
 virtual seconds, {seeds} seeds (placement, first model, partition); mean ± standard deviation, medians for
 times and energies. A dash: not reached in at least half of the runs.
 
-- **keep**: everybody waits for the slowest, as in the paper; **T = {long:g} s**: the same in longer cycles.
+Accuracies are means over the last quarter of the cycles, in brackets the least and the most of any cycle in
+it: between two reports of slow devices a model forgets their labels, so that the last cycle alone says
+little. Times and energies are to the first cycle that reaches an accuracy.
+
+- **keep**: everybody waits for the slowest, as in the paper{long}.
 - **exclude**: who does not keep up with the others is left out, but for a turn in every eleventh cycle.
 - **span**: it gets up to four cycles for one task; its update is moved onto the present model.
 
@@ -82,7 +86,7 @@ def _rare(mine: Sequence[Row]) -> str:
         rare=config["rare-labels"],
         seconds=times[0] * max(len(row["accuracy"]) for row in mine),
         seeds=len({row["config"]["seed"] for row in mine}),
-        long=times[-1],
+        long=f"; **T = {times[-1]:g} s**: the same in longer cycles" if len(times) > 1 else "",
     )
     tables = []
     for average, name in _AVERAGES.items():
@@ -101,7 +105,8 @@ def _span(rows: Sequence[Row]) -> str:
     pairs = [(seeds["span"][seed], row) for seed, row in seeds["exclude"].items() if seed in seeds["span"]]
     if len(pairs) < 2:
         return ""
-    gaps = [100 * (ours["rare_accuracy"][-1] - theirs["rare_accuracy"][-1]) for ours, theirs in pairs]
+    late = [[100 * mean(_late(row, "rare_accuracy")) for row in pair] for pair in pairs]
+    gaps = [ours - theirs for ours, theirs in late]
     least = min(_others(ours) / _others(theirs) for ours, theirs in pairs)
     return (
         f"\nSpan against exclude, seed by seed: {mean(gaps):+.2f} ± {stdev(gaps):.2f} points on the rare "
@@ -139,8 +144,11 @@ def _table(rows: Sequence[Row], times: Sequence[float]) -> str:
     lines = []
     for (time_s, policy), group in sorted(kinds.items(), key=lambda x: (x[0][0], order[x[0][1]])):
         name = policy if time_s == times[0] else f"{policy}, T = {time_s:g} s"
-        line = [name, spread([100 * row["accuracy"][-1] for row in group])]
-        line += [spread([100 * row["rare_accuracy"][-1] for row in group])] if rare else []
+        line = [name, spread([100 * mean(_late(row, "accuracy")) for row in group])]
+        if rare:
+            late = [100 * x for row in group for x in _late(row, "rare_accuracy")]
+            means = spread([100 * mean(_late(row, "rare_accuracy")) for row in group])
+            line.append(f"{means} ({min(late):.0f} to {max(late):.0f})")
         for goal in GOALS:
             for cost in ("makespan_s", "energy_j"):
                 value = median([cost_to(row, goal, cost) for row in group])
@@ -151,6 +159,11 @@ def _table(rows: Sequence[Row], times: Sequence[float]) -> str:
             line.append(f"{mean(act['mean_epochs'] for row in group for act in row['acts']):.1f}")
         lines.append(line)
     return markdown_table(head, lines)
+
+
+def _late(row: Row, curve: str) -> list[float]:
+    """Return the last quarter of a curve."""
+    return [float(x) for x in row[curve][-max(len(row[curve]) // 4, 1) :]]
 
 
 def _others(row: Row) -> float:
