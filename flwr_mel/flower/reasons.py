@@ -9,6 +9,8 @@ from flwr_mel._text import printable
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # How Flower ends the words it puts around a client's exception.
 _WRAPPING = re.compile(r"'>(\)\. It originated during client-side execution of a message\.)?$")
+# What Flower says of messages that nobody answered, in place of a client's own words.
+_UNANSWERED = re.compile(r"Error: (Reply )?(Message|Node) Unavailable")
 _LONGEST_REASON = 300
 
 
@@ -22,6 +24,11 @@ class RefusedUpdate(ValueError):
 def reason(text: str) -> str:
     """Make a stranger's words fit for the record: one line, and not too long."""
     return printable(text, _LONGEST_REASON)
+
+
+def unanswered(failure: str) -> bool:
+    """Whether a failure is that nobody answered in time, as opposed to a client that failed."""
+    return _UNANSWERED.search(failure) is not None
 
 
 def brief(failure: str) -> str:

@@ -12,7 +12,7 @@ from flwr.server.client_proxy import ClientProxy
 
 from flwr_mel import wire
 from flwr_mel.flower.patience import Patience
-from flwr_mel.flower.reasons import brief
+from flwr_mel.flower.reasons import brief, unanswered
 
 Answer = dict[str, Scalar] | None
 _AT_ONCE = 64
@@ -70,7 +70,7 @@ class Questions:
             # With a time limit, or clients that never answer would hold all threads for ever.
             result = client.get_properties(ins, timeout=self._patience.timeout_s, group_id=cycle)
         except Exception as error:  # it has no mod, or it is not there
-            return {wire.PROBLEM: brief(str(error))}
+            return None if unanswered(str(error)) else {wire.PROBLEM: brief(str(error))}
         return result.properties if result.status.code is Code.OK else None
 
     def answers(self, awaited: Collection[str] = ()) -> dict[str, Answer]:

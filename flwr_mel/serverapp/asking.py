@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from flwr_mel import wire
 from flwr_mel.flower.patience import Patience
-from flwr_mel.flower.reasons import brief
+from flwr_mel.flower.reasons import brief, unanswered
 from flwr_mel.serverapp.replies import is_from, report_of
 
 Answer = dict[str, object] | None
@@ -80,7 +80,8 @@ class Questions:
                     del self._open[reply.metadata.reply_to_message_id]
                     heard[node] = report_of(reply)
                     if reply.has_error():  # it has no mod, or it is not there
-                        heard[node] = {wire.PROBLEM: brief(reply.error.reason or "")}
+                        why = reply.error.reason or ""
+                        heard[node] = None if unanswered(why) else {wire.PROBLEM: brief(why)}
             missing = needed.intersection(self._open.values())
             patience = self._patience.seconds(needed=bool(missing), others=bool(self._open))
             if monotonic() - start >= patience:

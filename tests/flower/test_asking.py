@@ -5,8 +5,9 @@ from threading import Barrier, Event
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.common import Code, GetPropertiesRes, Status
+from flwr.server.superlink.linkstate import utils as engine
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -16,7 +17,7 @@ from flwr_mel.clientapp import MelMod, mel_mod
 from flwr_mel.flower.patience import Patience
 from flwr_mel.learners import Measured
 from flwr_mel.server.asking import Questions
-from flwr_mel.serverapp import MelStrategy
+from flwr_mel.serverapp import MelStrategy, asking
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +40,43 @@ class Client:
         if self.error is not None:
             raise self.error
         return GetPropertiesRes(Status(Code.OK, ""), {"cycle": ins.config[wire.PROBE]})
+
+
+IN_VAIN = [
+    engine.MESSAGE_UNAVAILABLE_ERROR_REASON,
+    engine.REPLY_MESSAGE_UNAVAILABLE_ERROR_REASON,
+    engine.NODE_UNAVAILABLE_ERROR_REASON,
+]
+
+
+class ExpiringGrid(InProcessGrid):
+    """Nobody answers in time, and the engine says so."""
+
+    def __init__(self, reason):
+        super().__init__(no_op_app(), 1)
+        self.reason, self.sent = reason, {}
+
+    def push_messages(self, messages):
+        messages = list(messages)
+        ids = super().push_messages(messages)
+        self.sent |= dict(zip(ids, messages, strict=True))
+        return ids
+
+    def pull_messages(self, message_ids):
+        return [Message(Error(3, self.reason), reply_to=self.sent[key]) for key in message_ids]
+
+
+@pytest.mark.parametrize("reason", IN_VAIN)
+def test_a_question_that_expires_is_no_sign_that_the_mod_is_missing(reason):
+    """A slow start of the engine was told as "no mel_mod"."""
+    grid, questions = ExpiringGrid(reason), asking.Questions(Patience(timeout_s=600.0))
+    questions.ask(["1"], 1, grid)
+    assert questions.answers(grid, ["1"]) == {"1": None}
+
+    words = f"Message contains an Error (reason: {reason}). It originated during client-side execution"
+    classic = Questions(Patience(timeout_s=600.0))
+    classic.ask([Client("1", error=ValueError(words))], 1)
+    assert classic.answers(["1"]) == {"1": None}
 
 
 def test_classic_clients_are_asked_at_once_and_none_waits_for_another():
