@@ -57,7 +57,7 @@ simulate: install  ## Run the main job on MNIST and leave a report; options in A
 STRAGGLERS := $(wildcard results/stragglers.jsonl results/phones.jsonl)
 RESULTS := $(wildcard results/headline.jsonl results/past.jsonl results/paper.jsonl)
 PROFILE ?= quick
-reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|objectives) and draw its figures and table
+reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|objectives|variations) and draw its figures and table
 	$(VENV)/bin/flwr-mel sweep $(PROFILE) --out runs/sweep-$(PROFILE) $(ARGS)
 	$(PY) -m mel_simulation.paper.lemma --out runs/sweep-$(PROFILE)/lemma.jsonl
 	$(PY) -m mel_simulation.paper.reproduction runs/sweep-$(PROFILE) --lemma runs/sweep-$(PROFILE)/lemma.jsonl \
@@ -67,7 +67,8 @@ arena: install  ## Our schemes against other people's on one virtual clock (PROF
 	$(VENV)/bin/flwr-mel arena $(PROFILE) --out runs/arena-$(PROFILE) $(ARGS)
 
 docs: install  ## Write the pages and figures that come from the committed results
-	$(PY) -m mel_simulation.paper.reproduction $(RESULTS) --lemma results/lemma.jsonl --out docs
+	$(PY) -m mel_simulation.paper.reproduction $(RESULTS) --lemma results/lemma.jsonl --out docs \
+		$(if $(wildcard results/variations.jsonl),--variations results/variations.jsonl)
 	$(PY) -m mel_simulation.paper.past_the_paper $(RESULTS) --out docs --readme README.md
 	$(if $(wildcard results/objectives.jsonl),$(PY) -m mel_simulation.paper.objectives results/objectives.jsonl --out docs)
 	$(if $(wildcard results/stragglers.jsonl),$(PY) -m mel_simulation.paper.stragglers $(STRAGGLERS) --out docs)

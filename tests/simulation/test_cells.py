@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mel_simulation.paper.claims import Finding, Grid, Verdict, updates_to
-from mel_simulation.paper.statements import CLAIMS
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.dry_run import settings_of
 from mel_simulation.scenario.job import dataset_of
@@ -69,7 +67,9 @@ def test_bad_sweeps_are_refused(tmp_path, text, says):
         read_sweep(path)
 
 
-@pytest.mark.parametrize("name", ["quick", "headline", "paper", "past", "stragglers", "phones"])
+@pytest.mark.parametrize(
+    "name", ["quick", "headline", "paper", "past", "stragglers", "phones", "variations", "objectives"]
+)
 def test_profiles_are_valid(name):
     from mel_simulation import sweep
 
@@ -152,27 +152,3 @@ def test_the_proximal_term_holds_the_model_back():
         return sum(float(((a - b) ** 2).sum()) for a, b in zip(new, start, strict=True))
 
     assert distance(0.0) > distance(1.0) > distance(10.0)
-
-
-def row(scheme, c, time_s, energy_j, seed, accuracy):
-    config = {"scheme": scheme, "staleness": c, "cycle-time": time_s, "energy": energy_j, "seed": seed}
-    config |= {"mode": "pl", "handout": "proportional", "average": "data", "baseline": "", "solver": "exact"}
-    config |= {"exclude": "infeasible"}
-    return {"config": {**config, "mobility": 0.0}, "accuracy": accuracy, "trouble": "", "acts": []}
-
-
-def test_claims_are_judged_by_seed():
-    assert Finding("", ()).verdict is Verdict.MISSING
-    assert Finding("", (True, True)).verdict is Verdict.HOLDS
-    assert Finding("", (True, False)).verdict is Verdict.PART
-    assert Finding("", (False,)).verdict is Verdict.FAILS
-    slow, fast = [0.90, 0.93, 0.945], [0.92, 0.941, 0.95]
-    rows = [row("ha-sync", 2, 10.0, 10.0, s, slow) for s in (0, 1)]
-    rows += [row("ha-asyn", c, 10.0, 10.0, s, fast if s == 0 else slow) for s in (0, 1) for c in (1, 2)]
-    assert updates_to(rows[0], 94.0) == 3
-    claim = next(c for c in CLAIMS if c.says.startswith("T=10, E=10: 94 %"))
-    finding = claim.check(Grid.of(rows))
-    assert finding.ours == "2 against 3; 3 against 3"
-    assert finding.verdict is Verdict.PART
-    missing = [c for c in CLAIMS if c.check(Grid.of(rows)).verdict is Verdict.MISSING]
-    assert len(missing) > 10

@@ -1,16 +1,12 @@
 """Whole sweeps: one line per cell, with the bits of the strategy, and a kill loses nothing."""
 
 import signal
-import subprocess
-import time
 
 import pytest
-from mel_simulation.engine.processes import end, tree
 from mel_simulation.sweep.cells import read_sweep
 from mel_simulation.sweep.results import read_results
 
-from tests.simulation.tools import accuracies, command
-from tests.waiting import PATIENCE_S, wait_for
+from tests.simulation.tools import accuracies, command, interrupted
 
 pytestmark = pytest.mark.engine
 
@@ -67,38 +63,31 @@ def test_a_sweep_leaves_one_line_per_cell_with_the_bits_of_the_strategy(finished
     assert len(list((finished / "trainings").iterdir())) == 5
 
 
-def interrupted(path, out, env, how):
-    """Start a sweep and end it by a signal once another cell is there; nothing of it may be left running."""
-    before = len(list((out / "cells").glob("*.json")))
-    process = subprocess.Popen(
-        command("sweep", path, "--out", out),
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        family = set()
-        while len(list((out / "cells").glob("*.json"))) <= before:
-            assert process.poll() is None
-            family = tree(process.pid)
-            time.sleep(0.1)
-        assert len(family) > 3  # Ray and its workers
-        process.send_signal(how)
-        process.wait(timeout=PATIENCE_S)
-        wait_for(lambda: not [p for p in family if p in tree(p.pid)])
-    finally:
-        end(process)
-    return process.returncode
-
-
 def test_killed_and_restarted_it_gives_the_same_bytes(finished, sweep_file, tmp_path, env, call, cluster):
     out, whole = tmp_path / "out", (finished / "results.jsonl").read_bytes()
-    assert interrupted(sweep_file, out, env, signal.SIGTERM) == 130
+    again = ("sweep", sweep_file, "--out", out)
+    assert interrupted(command(*again), out / "cells", env, signal.SIGTERM) == 130
     assert 0 < len(read_results(out)) < 7  # what was finished can be looked at
-    assert interrupted(sweep_file, out, env, signal.SIGKILL) == -signal.SIGKILL
-    again = ("sweep", sweep_file, "--out", out, "--ray-address", cluster.address)
+    assert interrupted(command(*again), out / "cells", env, signal.SIGKILL) == -signal.SIGKILL
+    again = (*again, "--ray-address", cluster.address)
     call(*again)
     assert (out / "results.jsonl").read_bytes() == whole
     assert "starting Ray" not in call(*again)  # nothing left to do: no engine is needed
     assert (out / "results.jsonl").read_bytes() == whole
+
+
+def test_it_goes_on_from_a_file_of_results(finished, sweep_file, tmp_path, call, cluster):
+    whole = (finished / "results.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "some.jsonl").write_text("".join(whole[:3]))  # the head, HA-Sync, c = 0
+    (tmp_path / "more.jsonl").write_text("".join([whole[0], *whole[4:]]))
+    again = ("sweep", sweep_file, "--from", tmp_path / "some.jsonl", "--from", tmp_path / "more.jsonl")
+    out = tmp_path / "out"
+    call(*again, "--out", out, "--ray-address", cluster.address)
+    assert (out / "results.jsonl").read_text() == "".join(whole)
+    assert len(list((out / "cells").iterdir())) == 1  # c = 2 was missing
+    # Of a directory of which only the file is left, nothing is computed at all.
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "results.jsonl").write_text("".join(whole))
+    assert "starting Ray" not in call("sweep", sweep_file, "--out", tmp_path / "bare")
+    assert (tmp_path / "bare" / "results.jsonl").read_text() == "".join(whole)
+    assert "--from must be" in call(*again[:2], "--from", tmp_path / "none.jsonl", "--out", out, code=2)

@@ -1,11 +1,14 @@
 """What several tests of the simulation use: the command, records, a run on disk."""
 
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 from mel_simulation.app.run_dir import RunDir
+from mel_simulation.engine.processes import end, tree
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.data import embedded
 from mel_simulation.scenario.fleet import VirtualFleet
@@ -15,6 +18,7 @@ from typer.testing import CliRunner
 from flwr_mel.checkpoint import Checkpoint
 from flwr_mel.cli import app
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+from tests.waiting import PATIENCE_S, wait_for
 
 #: Of the run that others are compared with.
 CYCLES = 6
@@ -47,6 +51,27 @@ def assert_same(run: Path, other: Path) -> None:
 def command(*args: object) -> list[str]:
     """How a shell calls us."""
     return [sys.executable, "-m", "flwr_mel.cli", *(str(a) for a in args)]
+
+
+def interrupted(args: list[str], kept: Path, env: dict[str, str] | None, how: int) -> int:
+    """Start a command, end it by a signal once another file is in `kept`; nothing may be left running."""
+    before = len(list(kept.glob("*.json")))
+    process = subprocess.Popen(
+        args, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        family = set()
+        while len(list(kept.glob("*.json"))) <= before:
+            assert process.poll() is None
+            family = tree(process.pid)
+            time.sleep(0.1)
+        assert len(family) > 3  # Ray and its workers
+        process.send_signal(how)
+        process.wait(timeout=PATIENCE_S)
+        wait_for(lambda: not [p for p in family if p in tree(p.pid)])
+    finally:
+        end(process)
+    return process.returncode
 
 
 def cli(*args: object, code: int) -> str:

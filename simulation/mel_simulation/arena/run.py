@@ -10,12 +10,13 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from flwr_mel._files import atomically
+from flwr_mel._validate import complain
 from mel_simulation.app.run_dir import versions
 from mel_simulation.arena.bout import Bout, fight
 from mel_simulation.arena.rivals import RIVALS
@@ -35,15 +36,30 @@ class Store:
     ----------
     path : Path
         Made when first written to.
+    known : sequence of Path
+        Files of results, or their directories, whose bouts need not be held again; the directory's own
+        ``arena.jsonl`` is one of them. What was held here comes first, then the first file that has it.
     """
 
     path: Path
+    known: Sequence[Path] = ()
+    _elsewhere: dict[str, Outcome] = field(init=False, default_factory=dict, compare=False)
+    #: Bouts that were read: each is asked for whenever another one ends.
+    _read: dict[str, Outcome] = field(init=False, default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        own = [self.path] if (self.path / "arena.jsonl").exists() else []
+        for row in (row for file in (*own, *self.known) for row in read_outcomes(file)[1]):
+            self._elsewhere.setdefault(row["bout"], row)
 
     def outcome(self, bout: Bout) -> Outcome | None:
         """Return a finished bout."""
-        file = self.path / "bouts" / f"{bout.key}.json"
-        found: Outcome | None = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
-        return found
+        if bout.key not in self._read:
+            file = self.path / "bouts" / f"{bout.key}.json"
+            if not file.exists():
+                return self._elsewhere.get(bout.key)
+            self._read[bout.key] = json.loads(file.read_text(encoding="utf-8"))
+        return self._read[bout.key]
 
     def keep(self, bout: Bout, outcome: Outcome, log: Sequence[Any]) -> None:
         """Keep a finished bout: its log first, so that no outcome is without one."""
@@ -76,6 +92,21 @@ class Store:
         path = self.path / "arena.jsonl"
         atomically(path, lambda f: f.write("\n".join(lines) + "\n"))
         return path
+
+
+def read_outcomes(path: Path) -> tuple[Outcome, list[Outcome]]:
+    """Read an ``arena.jsonl``: what it says about the arena, and its bouts.
+
+    Parameters
+    ----------
+    path : Path
+        The file, or the directory that holds it.
+    """
+    file = path / "arena.jsonl" if path.is_dir() else path
+    if not file.is_file():
+        raise complain("results", "an arena.jsonl, or a directory that holds one", str(path))
+    first, *rest = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+    return first["about"], rest
 
 
 def _described(setting: Setting) -> dict[str, Any]:
@@ -185,5 +216,5 @@ def _hold(profile: Profile, store: Store, show: Callable[[str, int, int], None],
 
 def _count(profile: Profile, store: Store) -> tuple[int, int]:
     bouts, later = planned(profile, store)
-    done = sum((store.path / "bouts" / f"{bout.key}.json").exists() for bout in bouts)
+    done = sum(store.outcome(bout) is not None for bout in bouts)
     return done, len(bouts) + later

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, isfinite, log, sqrt
@@ -12,9 +11,8 @@ from typing import Any
 
 from scipy.stats import t
 
-from flwr_mel._validate import complain
 from mel_simulation.arena.rivals import OURS, RIVALS
-from mel_simulation.arena.run import mark
+from mel_simulation.arena.run import mark, read_outcomes
 
 Row = dict[str, Any]
 
@@ -73,11 +71,8 @@ class Arena:
     @classmethod
     def read(cls, path: Path) -> Arena:
         """Read ``arena.jsonl``, or the directory that holds it."""
-        file = path / "arena.jsonl" if path.is_dir() else path
-        if not file.exists():
-            raise complain("path", "an arena.jsonl, or a directory that holds one", str(path))
-        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        return cls(lines[0]["about"], tuple(lines[1:]))
+        about, rows = read_outcomes(path)
+        return cls(about, tuple(rows))
 
     @property
     def names(self) -> list[str]:

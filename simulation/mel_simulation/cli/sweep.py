@@ -17,6 +17,7 @@ from mel_simulation.sweep.cells import Cell, profiles, read_sweep
 
 EXAMPLES = (
     "Examples:\n\nflwr-mel sweep quick\n\nflwr-mel sweep headline --data-dir mnist --out results/headline\n\n"
+    "flwr-mel sweep paper --from results/paper.jsonl --from results/headline.jsonl\n\n"
     "flwr-mel sweep mine.toml\n\nIt may be killed at any time; the same command goes on."
 )
 _PROFILES = "".join(f"\n\n{name}: {text}" for name, (_, text) in profiles().items())
@@ -40,6 +41,10 @@ def sweep(
         typer.Argument(help=f"A TOML file, or a profile: {', '.join(profiles())}.", autocompletion=_complete),
     ],
     out: Annotated[Path | None, typer.Option(help="Where results go; default: runs/sweep-NAME.")] = None,
+    known: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="Results whose cells need not be computed again; may be repeated."),
+    ] = None,
     data_dir: Annotated[str, typer.Option(help="Directory of idx files.")] = "",
     workers: Annotated[int, typer.Option(help="Trainings at a time; 0: one per CPU.")] = 0,
     ray_address: Annotated[str, typer.Option(envvar="RAY_ADDRESS", help="Existing Ray cluster.")] = "",
@@ -47,16 +52,20 @@ def sweep(
     """Run a grid of simulations."""
     path = profiles()[config][0] if config in profiles() else Path(config)
     where = (out or Path("runs") / f"sweep-{path.stem}").resolve()
-    with bad_input({"data_dir": "--data-dir"}):
+    with bad_input({"data_dir": "--data-dir", "results": "--from"}):
         count("--workers", workers)
         cells = read_sweep(path, str(Path(data_dir).resolve()) if data_dir else "")
-        typer.echo(
-            f"{len(cells)} of {len(cells)} cells in {compute(cells, where, console(), workers, ray_address)}"
-        )
+        found = compute(cells, where, console(), workers, ray_address, known or ())
+        typer.echo(f"{len(cells)} of {len(cells)} cells in {found}")
 
 
 def compute(
-    cells: Sequence[Cell], out: Path, screen: Console, workers: int = 0, ray_address: str = ""
+    cells: Sequence[Cell],
+    out: Path,
+    screen: Console,
+    workers: int = 0,
+    ray_address: str = "",
+    known: Sequence[Path] = (),
 ) -> Path:
     """Compute what is missing and return the file of results; whatever stops it, what is there is kept.
 
@@ -70,30 +79,37 @@ def compute(
         Where progress is shown.
     workers, ray_address
         As for `mel_simulation.sweep.run.sweep`.
+    known : sequence of Path
+        As for `mel_simulation.sweep.results.Results`.
     """
     if any(not cell.config.learners for cell in cells):
         raise complain("learners", "at least 1 in every cell", 0)
     try:
         with progress(screen, "cells") as show:
             show("loading", 0, len(cells))
-            return _compute(cells, out, show, workers, ray_address)
+            return _compute(cells, out, show, workers, ray_address, known)
     except ImportError as error:
         missing_packages("sweep", error, "simulation")
 
 
 def _compute(
-    cells: Sequence[Cell], out: Path, show: Callable[..., None], workers: int, ray_address: str
+    cells: Sequence[Cell],
+    out: Path,
+    show: Callable[..., None],
+    workers: int,
+    ray_address: str,
+    known: Sequence[Path],
 ) -> Path:
     from mel_simulation.scenario.job import dataset_of  # noqa: PLC0415
     from mel_simulation.sweep import run  # noqa: PLC0415
     from mel_simulation.sweep.results import Results  # noqa: PLC0415
 
+    results = Results(out, known)
     logging.getLogger("mel_simulation").addHandler(logging.NullHandler())  # we show the notice ourselves
     notices = {dataset_of(cell.config).notice: None for cell in cells}
     notice = " ".join(filter(None, notices))
     if notice:
         note(notice)
-    results = Results(out)
 
     def kept() -> str:
         return f"{len(results.done(cells))} of {len(cells)} cells are in {results.collect(cells, notice)}"

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from mel_simulation.paper.rows import plain
+from mel_simulation.sweep.results import seeds_by_position
 
 Row = dict[str, Any]
 
@@ -78,10 +79,7 @@ class Grid:
                 continue
             staleness = 0 if c["scheme"].endswith("sync") else c["staleness"]
             key = (c["scheme"][:2], staleness, c["cycle-time"], c["energy"], c["seed"])
-            twin = grid.rows.get(key)
-            # HA-Sync and HA-Asyn with c = 0 meet here.
-            same = {} if twin is None else {"same_as_sync": twin["accuracy"] == row["accuracy"]}
-            grid.rows[key] = {**row, **same}
+            grid.rows[key] = {**row, **_meet(grid.rows.get(key), row)}
         return grid
 
     def seeds(self, *cells: tuple[str, int, float, float]) -> list[int]:
@@ -92,6 +90,45 @@ class Grid:
     def row(self, family: str, c: int, time_s: float, energy_j: float, seed: int) -> Row:
         """Return one cell."""
         return self.rows[family, c, time_s, energy_j, seed]
+
+
+def _meet(twin: Row | None, row: Row) -> dict[str, bool]:
+    """Compare HA-Sync and HA-Asyn with c = 0, which meet in one place of the grid.
+
+    The same cell from two files is no test, and neither are two versions of us.
+    """
+    if twin is None:
+        return {}
+    known = {key: value for key, value in twin.items() if key == "same_as_sync"}
+    other = twin["config"]["scheme"] != row["config"]["scheme"]
+    if other and seeds_by_position(twin) == seeds_by_position(row):
+        return {"same_as_sync": twin["accuracy"] == row["accuracy"]}
+    return known
+
+
+@dataclass(slots=True)
+class _Listener(Grid):
+    """A grid that has nothing and remembers what it was asked for."""
+
+    asked: set[tuple[str, int, float, float]] = field(default_factory=set)
+
+    def seeds(self, *cells: tuple[str, int, float, float]) -> list[int]:
+        self.asked.update(cells)
+        return []
+
+
+def cells_of(claims: Iterable[Claim]) -> set[tuple[str, int, float, float]]:
+    """Return the cells that claims name, as (scheme family, c, T, E).
+
+    Parameters
+    ----------
+    claims : iterable of Claim
+        Those that are about whatever was run name none.
+    """
+    listener = _Listener()
+    for claim in claims:
+        claim.check(listener)
+    return listener.asked
 
 
 def after(row: Row, cycles: int) -> float | None:

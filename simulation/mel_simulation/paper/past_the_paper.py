@@ -31,6 +31,7 @@ from mel_simulation.paper.rows import (
     family,
     is_like,
     once_per_seed,
+    provenance,
     rule,
     setting,
     spread,
@@ -94,7 +95,8 @@ def document(rows: Sequence[Row]) -> str:
     for where, group in by([r for r in rows if is_like(r, mode="pl", average="data")], setting).items():
         if any(r["config"]["baseline"] for r in group):
             parts.append(f"## What a Flower user would do otherwise, {_limits(where)}\n\n{rivals(group)}")
-    return "\n".join([_HEAD, *short, "", *parts])
+    old = provenance(rows)
+    return "\n".join([_HEAD, *([f"{old}\n"] if old else []), *short, "", *parts])
 
 
 def sections(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -19,8 +19,9 @@ from mel_simulation.paper.claims import Claim, Finding, Grid, Row, after, update
 from mel_simulation.paper.figures import TITLES, draw
 from mel_simulation.paper.figures.lemma import draw_lemma
 from mel_simulation.paper.pages import markdown_table
-from mel_simulation.paper.rows import spread
+from mel_simulation.paper.rows import provenance, spread
 from mel_simulation.paper.statements import CLAIMS
+from mel_simulation.paper.variations import section
 from mel_simulation.sweep.results import read_results
 
 
@@ -29,18 +30,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, help="results.jsonl files or their directories")
     parser.add_argument("--out", type=Path, required=True, help="directory for REPRODUCTION.md and figures/")
+    parser.add_argument("--variations", type=Path, help="results of the sweep `variations`")
     parser.add_argument("--lemma", type=Path, help="rows of `python -m mel_simulation.paper.lemma`")
     options = parser.parse_args(arguments)
     rows = [row for path in options.results for row in read_results(path)]
     figures = draw(rows, options.out / "figures", notice=" ".join(_heads(options.results)))
-    text = document(rows, options.results, figures, options.out)
+    varied = read_results(options.variations) if options.variations else []
+    text = document(rows, options.results, figures, options.out, varied)
     if options.lemma:
         text += "\n" + lemma_section(options.lemma, options.out)
     atomically(options.out / "REPRODUCTION.md", lambda f: f.write(text))
     print(f"{options.out / 'REPRODUCTION.md'}: {len(rows)} cells, {len(figures)} figures")
 
 
-def document(rows: list[Row], sources: Sequence[Path], figures: Sequence[Path], out: Path) -> str:
+def document(
+    rows: list[Row], sources: Sequence[Path], figures: Sequence[Path], out: Path, varied: Sequence[Row] = ()
+) -> str:
     """Write the whole document.
 
     Parameters
@@ -53,10 +58,13 @@ def document(rows: list[Row], sources: Sequence[Path], figures: Sequence[Path], 
         Drawn figures.
     out : Path
         Where the document goes; links are relative to it.
+    varied : sequence of dict
+        Cells of the sweep ``variations``.
     """
     grid = Grid.of(rows)
     findings = [(claim, claim.check(grid)) for claim in CLAIMS]
-    parts = [_HEAD, _notices(sources), _verdicts(findings), claims_table(findings), _FILLED, coverage(rows)]
+    parts = [_HEAD, _notices(sources), _verdicts(findings), claims_table(findings)]
+    parts += [section(findings, varied), _FILLED, coverage(rows)]
     parts += ["## Updates needed and accuracy reached\n", headline_table(grid)]
     shown = [f for f in figures if f.suffix == ".png"]
     parts += ["## Figures\n", *(f"![{TITLES[f.stem]}]({os.path.relpath(f, out)})\n" for f in shown)]
@@ -86,7 +94,11 @@ def _notices(sources: Sequence[Path]) -> str:
     for path, about in map(_about, sources):
         packages = ", ".join(f"{k} {v}" for k, v in about["versions"].items())
         data = about["notice"].split(".")[0] if about["notice"] else "the full dataset"
-        lines.append(f"- `{path.parent.name}/{path.name}`: {about['cells']} cells; data: {data}; {packages}.")
+        rows = read_results(path)
+        all_of_them = "" if len(rows) == about["cells"] else f" of {about['cells']}"
+        count = f"{len(rows)}{all_of_them} cells"
+        old = f" {words}" if (words := provenance(rows)) else ""
+        lines.append(f"- `{path.parent.name}/{path.name}`: {count}; data: {data}; {packages}.{old}")
     return "\n".join(lines) + "\n"
 
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from flwr_mel._validate import FloatArray
 from flwr_mel.solvers.schemes import PAPER_SCHEMES, SchemeName
+from mel_simulation.scenario.config import options
+from mel_simulation.sweep.results import seeds_by_position
 
 Row = dict[str, Any]
 Key = TypeVar("Key", bound=Hashable)
@@ -18,6 +20,12 @@ Key = TypeVar("Key", bound=Hashable)
 #: What the paper's own cells have in these keys.
 PLAIN = {"mode": "pl", "handout": "proportional", "average": "data", "baseline": "", "exclude": "infeasible"}
 
+#: What the paper leaves open, and what we take for it; `mel_simulation.paper.variations` takes others.
+USUAL: dict[str, Any] = {
+    each.key: each.default
+    for each in options()
+    if each.name in ("energy_spread", "min_samples", "batch_size", "learning_rate")
+}
 
 #: Rule and c of what is compared with baselines: the paper's two, and ours at the same c.
 COMPARED = {("proportional", 0), ("proportional", 2), ("strongest-first", 2), ("progress", 2)}
@@ -37,8 +45,15 @@ def is_like(row: Row, **wanted: Any) -> bool:
 
 
 def plain(rows: Iterable[Row]) -> list[Row]:
-    """Return the paper's cells: its schemes, data, hand-out and averaging, no baseline."""
-    return [row for row in rows if is_like(row, **PLAIN) and row["config"]["scheme"] in PAPER_SCHEMES]
+    """Return the paper's cells: its schemes, data, limits, hand-out and averaging, no baseline."""
+    return [
+        row
+        for row in rows
+        if is_like(row, **PLAIN)
+        and row["config"]["scheme"] in PAPER_SCHEMES
+        and row["config"]["energy"]
+        and all(row["config"].get(key, usual) == usual for key, usual in USUAL.items())
+    ]
 
 
 def trained(rows: Iterable[Row]) -> list[Row]:
@@ -163,6 +178,24 @@ def median(values: Sequence[float]) -> float:
 def spread(values: Sequence[float]) -> str:
     """Return mean and standard deviation."""
     return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def provenance(rows: Sequence[Row]) -> str:
+    """Say how many cells an older version computed, and what that means; empty where none.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Cells.
+    """
+    old = sum(map(seeds_by_position, rows))
+    if not old:
+        return ""
+    return (
+        f"{old} of these {len(rows)} cells were computed by version 0.1, which drew the learners' seeds by "
+        "their position, not by their name: the same allocations, the samples of SGD in another order. "
+        "Computed anew, accuracies differ by tenths of a point, as they do between seeds."
+    )
 
 
 def about(rows: Sequence[Row], notice: str = "") -> str:

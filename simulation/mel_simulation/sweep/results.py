@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from flwr_mel._files import atomically
+from flwr_mel._validate import complain
 from mel_simulation.app.run_dir import versions
 from mel_simulation.sweep.cells import Cell
+
+_CURVES = ("accuracy", "loss")
 
 
 class Results:
@@ -19,14 +22,25 @@ class Results:
     ----------
     path : Path
         Made when first written to.
+    known : sequence of Path
+        Files of results, or their directories, whose cells need not be computed again; the directory's own
+        ``results.jsonl`` is one of them. What was computed here comes first, then the first file that has it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, known: Sequence[Path] = ()) -> None:
         self.path = path
+        own = [path] if (path / "results.jsonl").exists() else []
+        #: Finished cells as they stand in those files, and trainings by their signatures.
+        self._lines: dict[str, str] = {}
+        self._curves: dict[str, dict[str, list[float]]] = {}
+        for line in (line for file in (*own, *known) for line in _lines(file)):
+            row = json.loads(line)
+            if "about" not in row and self._lines.setdefault(row["cell"], line) is line:
+                self._curves.setdefault(row["signature"], {key: row[key] for key in _CURVES})
 
     def has(self, cell: Cell) -> bool:
         """Whether a cell is finished."""
-        return self._cell(cell).exists()
+        return self._cell(cell).exists() or cell.key in self._lines
 
     def add(self, cell: Cell, outcome: dict[str, Any]) -> None:
         """Keep a finished cell."""
@@ -37,7 +51,7 @@ class Results:
         """Return the curves of a training that was done before."""
         path = self.path / "trainings" / f"{signature}.json"
         if not path.exists():
-            return None
+            return self._curves.get(signature)
         curves: dict[str, list[float]] = json.loads(path.read_text(encoding="utf-8"))
         return curves
 
@@ -61,10 +75,14 @@ class Results:
         """Write ``results.jsonl``: a line about the sweep, then one per finished cell in its order."""
         head = {"versions": versions(), "notice": notice, "cells": len(cells)}
         lines = [json.dumps({"about": head}, allow_nan=False)]
-        lines += [self._cell(cell).read_text(encoding="utf-8") for cell in self.done(cells)]
+        lines += [self._line(cell) for cell in self.done(cells)]
         path = self.path / "results.jsonl"
         atomically(path, lambda f: f.write("\n".join(lines) + "\n"))
         return path
+
+    def _line(self, cell: Cell) -> str:
+        path = self._cell(cell)
+        return path.read_text(encoding="utf-8") if path.exists() else self._lines[cell.key]
 
     def _cell(self, cell: Cell) -> Path:
         return self.path / "cells" / f"{cell.key}.json"
@@ -78,6 +96,26 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     path : Path
         The file, or a directory that holds it.
     """
-    file = path / "results.jsonl" if path.is_dir() else path
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    rows = [json.loads(line) for line in _lines(path)]
     return [row for row in rows if "about" not in row]
+
+
+def seeds_by_position(row: dict[str, Any]) -> bool:
+    """Whether version 0.1 computed a row: learners drew their seeds by position then, now by name.
+
+    Allocations are the same; the order of the samples in SGD is not, which moves accuracies by tenths of a
+    point. The rows of today say what each cycle was allocated for.
+
+    Parameters
+    ----------
+    row : dict
+        A line of the results.
+    """
+    return bool(row["acts"]) and "objective" not in row["acts"][0]
+
+
+def _lines(path: Path) -> list[str]:
+    file = path / "results.jsonl" if path.is_dir() else path
+    if not file.is_file():
+        raise complain("results", "a results.jsonl, or a directory that holds one", str(path))
+    return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
