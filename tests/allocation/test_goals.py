@@ -13,10 +13,14 @@ from flwr_mel.solvers import Exact
 from tests.allocation import oracle
 from tests.zoo import paper_problem
 
+#: Problems per goal and exclusion: some 200 of progress per cost and of drift, or 2,000 and a few.
+TRIALS = [25, pytest.param(200, marks=pytest.mark.slow)]
+
 
 def tiny(rng: np.random.Generator, learners: int) -> AllocationProblem:
-    """Up to 24 samples and 7 epochs, fewer for three learners, with every kind of limit."""
-    k, samples, epochs = learners, (25 if learners < 3 else 13), (8 if learners < 3 else 4)
+    """Up to 24 samples and 7 epochs, fewer for three and four learners, with every kind of limit."""
+    k = learners
+    samples, epochs = {3: (13, 4), 4: (13, 3)}.get(learners, (25, 8))
     costs = Coefficients(
         rng.choice([0.01, 0.03, 0.1], k) * rng.uniform(0.7, 1.3, k),
         rng.choice([0.0, 0.02, 0.1], k),
@@ -72,29 +76,30 @@ def best_by_enumeration(problem: AllocationProblem, goal: PerCost, *, optional: 
     return best
 
 
+@pytest.mark.parametrize("trials", TRIALS)
 @pytest.mark.parametrize("optional", [False, True])
 @pytest.mark.parametrize(
     "goal", [Soonest(), Cheapest(), PerCost(1.0, 0.5), PerCost(1.0, 20.0, tolerance=1e-3)], ids=str
 )
-def test_progress_per_cost_equals_enumeration(goal, optional):
+def test_progress_per_cost_equals_enumeration(goal, optional, trials):
     rng = np.random.default_rng([11, optional])
     solver = Exact(objective=goal, exclude="optimal" if optional else "infeasible")
     solved = 0
-    for _ in range(14):
-        problem = tiny(rng, int(rng.integers(1, 4)))
+    for _ in range(trials):
+        problem = tiny(rng, int(rng.integers(1, 5)))
         best = best_by_enumeration(problem, goal, optional=optional)
         found = allocate(problem, solver, throw=False)
-        if not found.status.ok:
+        assert found.status.ok == (best is not None)
+        if best is None:
             continue
         solved += 1
-        assert best is not None
         assert violations(problem, found.epochs, found.samples) == []
         assert found.value <= best * (1 + 1e-9)
         assert best <= found.bound * (1 + 1e-9)
         assert found.gap <= (goal.tolerance if goal.seconds else 1e-6)
         if found.status is Status.OPTIMAL:
             assert found.value == pytest.approx(best)
-    assert solved >= 7
+    assert solved >= trials // 2
 
 
 def test_soonest_chooses_the_cycle_time_and_cheapest_spends_less():
@@ -201,26 +206,28 @@ def best_drift(problem: AllocationProblem, goal: Drift, *, optional: bool = Fals
     return best
 
 
+@pytest.mark.parametrize("trials", TRIALS)
 @pytest.mark.parametrize("optional", [False, True])
 @pytest.mark.parametrize("penalty", [0.0, 0.05, 0.3])
-def test_drift_equals_enumeration(penalty, optional):
+def test_drift_equals_enumeration(penalty, optional, trials):
     goal = Drift(penalty, batch_size=4)
     rng = np.random.default_rng(31)
     solver = Exact(objective=goal, exclude="optimal" if optional else "infeasible")
     solved = 0
-    for _ in range(20):
-        problem = tiny(rng, int(rng.integers(1, 4)))
+    for _ in range(trials):
+        problem = tiny(rng, int(rng.integers(1, 5)))
         found = allocate(problem, solver, throw=False)
-        if not found.status.ok:
-            continue
         best = best_drift(problem, goal, optional=optional)
+        assert found.status.ok == (best is not None)
+        if best is None:
+            continue
         solved += 1
         assert violations(problem, found.epochs, found.samples) == []
         assert found.value <= best + 1e-9
         assert best <= found.bound + 1e-9
         assert found.status is Status.OPTIMAL
         assert found.value == pytest.approx(best, rel=1e-8, abs=1e-9)
-    assert solved >= 10
+    assert solved >= trials // 2
 
 
 def test_drift_equalises_the_steps():
