@@ -3,7 +3,8 @@
 from math import exp, log
 
 import pytest
-from mel_simulation.arena.page import page, write
+from mel_simulation.arena.page import TRAITS, page, write
+from mel_simulation.arena.rivals import OURS, RIVALS
 from mel_simulation.arena.verdict import Arena, written
 from scipy.stats import ttest_1samp
 from typer.testing import CliRunner
@@ -25,10 +26,10 @@ def row(rival, seed, time_s, energy_j=10.0, end=100.0):
     }
 
 
-def arena(rows, tuning=None, seeds=(0, 1, 2)):
+def arena(rows, tuning=None, seeds=(0, 1, 2), power_w=0.0):
     about = {
         "profile": "made",
-        "settings": [SETTING],
+        "settings": [{**SETTING, "power_w": power_w}],
         "seeds": list(seeds),
         "tuning_seed": tuning,
         "notice": "",
@@ -74,7 +75,50 @@ def test_losses_are_named_with_what_they_cost():
     text = page(arena(rows))
     assert "a rival in 1" in text
     assert "- A setting: **fedbuff** takes 0.41" in text
-    assert "it buys the time with energy" in text
+    assert "nobody ever waits" in text
+    assert "it spends 22.1 times our power" in text
+    assert "it keeps no energy limit and spends" in page(arena(rows, power_w=1.0))
+
+
+def test_every_rival_has_a_reason():
+    assert set(RIVALS) == set(TRAITS) | set(OURS)
+    for rival in TRAITS:
+        rows = [row("ha-progress", s, 50.0 + s, 10.0 + s) for s in range(3)]
+        rows += [row(rival, s, 20.0 + s, 9.0 + 0.5 * s) for s in range(3)]
+        assert f"**{rival}** takes 0.41" in page(arena(rows))
+        assert f": {TRAITS[rival]}; it " in page(arena(rows))
+
+
+def test_a_loss_at_an_earlier_target_is_told_and_a_target_that_few_reach_compares_nobody():
+    rows = [row("ha-progress", s, 50.0 + s) for s in range(3)] + [
+        row("fedbuff", s, 20.0 + s) for s in range(3)
+    ]
+    for each in rows:
+        each["reached"][1] = None
+    some = arena(rows)
+    assert some.goal("a") == 0
+    text = page(some)
+    assert "time to 80 %, theirs / ours" in text
+    assert "of our energy to 80 %" in text
+    assert "neither got there." in text
+
+
+def test_what_is_not_finished_is_marked_and_not_dropped():
+    rows = [row("ha-progress", s, 50.0 + s) for s in range(3)]
+    rows += [row("fedavg", 0, 60.0), row("fedavg", 1, 70.0)]
+    some = arena(rows)
+    some.about["rivals"] = ["fedavg", "fedbuff", "ha-progress"]
+    some.about["settings"] = [SETTING, {**SETTING, "name": "b", "title": "Another"}]
+    some.about["bouts"] = 18
+    text = page(some)
+    assert "13 of 18 bouts are not finished" in text
+    assert "## A setting\n\n**Not finished: 4 of 9 bouts are missing.**" in text
+    assert "## Another\n\n**Not finished: none of its bouts is reported yet.**" in text
+    assert "| fedavg (*2 of 3 seeds*) |" in text
+    assert "| fedbuff (*0 of 3 seeds*) |  |  |  |  |  | not finished | not finished |" in text
+    assert "3 are not finished." in text
+    assert some.ratio("a", "fedbuff", 0, "time_s").verdict == "not finished"
+    assert written(some.ratio("b", "fedavg", 0, "time_s")) == "not finished"
 
 
 def test_unfinished_bouts_are_said(tmp_path):

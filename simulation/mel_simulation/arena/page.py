@@ -28,7 +28,8 @@ before its time, the energy adds up.
 _READING = """
 A ratio is the rival's cost over ours to the same test accuracy, geometric mean over paired seeds with a 95 %
 interval: above 1 ours is better. "≥": the rival did not get there in some seeds, and what it had spent by the
-end counts; "≤": ours did not. Rivals keep no energy limits; where a setting has them, ours does.
+end counts; "≤": ours did not. All are compared by the last target that half of the bouts reached. Rivals keep
+no energy limits but FedZero, which lives by them; where a setting has them, ours does.
 """
 
 
@@ -77,57 +78,101 @@ def page(arena: Arena, stragglers: dict[str, Any] | None = None) -> str:
 
 def _losses(arena: Arena) -> str:
     """Name every comparison that a rival wins, with what it pays for it, and count the rest."""
-    lines, score = [], {"ours": 0, "rival": 0, "open": 0, "neither": 0}
+    lines, score = [], dict.fromkeys(("ours", "rival", "open", "neither", "not finished"), 0)
     for setting in arena.about["settings"]:
-        name, last = setting["name"], len(setting["targets"]) - 1
-        for rival in _rivals(arena, name):
-            time = arena.ratio(name, rival, last, "time_s")
-            energy = arena.ratio(name, rival, last, "energy_j")
-            score[time.verdict] += 1
-            if time.verdict == "rival" or energy.verdict == "rival":
-                lines.append(
-                    f"- {setting['title']}: **{rival}** takes {written(time)} of our time and "
-                    f"{written(energy)} of our energy to {100 * setting['targets'][last]:g} %"
-                    f"{_why(time, energy)}."
-                )
+        name = setting["name"]
+        goal = arena.goal(name)
+        for rival in _rivals(arena):
+            score[arena.ratio(name, rival, goal, "time_s").verdict] += 1
+            # The last target at which it wins; one loss is told once.
+            for target in reversed(range(len(setting["targets"]))):
+                time, energy = (arena.ratio(name, rival, target, what) for what in ("time_s", "energy_j"))
+                if "rival" in (time.verdict, energy.verdict):
+                    lines.append(
+                        f"- {setting['title']}: **{rival}** takes {written(time)} of our time and "
+                        f"{written(energy)} of our energy to {100 * setting['targets'][target]:g} %: "
+                        f"{why(rival, time, energy, limited=bool(setting.get('power_w')))}."
+                    )
+                    break
     count = (
-        f"Time to the last target: ours is sooner in {score['ours']} comparisons, a rival in "
-        f"{score['rival']}, {score['open']} are open, in {score['neither']} neither got there."
+        f"Time to the target that is compared: ours is sooner in {score['ours']} comparisons, a rival in "
+        f"{score['rival']}, {score['open']} are open, in {score['neither']} neither got there"
+        + (f", {score['not finished']} are not finished" if score["not finished"] else "")
+        + "."
     )
     return "\n".join([count, "", *(lines or ["No rival is better in time or in energy."])])
 
 
-def _why(time: Ratio, energy: Ratio) -> str:
-    if time.verdict == "rival" and energy.value > 1.2:
-        return ": it buys the time with energy"
-    if energy.verdict == "rival" and time.value > 1.2:
-        return ": it saves energy by taking its time"
-    return ""
+#: What a rival does otherwise than ours, which is where its advantage comes from.
+TRAITS = {
+    "fedavg": "everybody does few epochs on all its data and idles while the slowest works",
+    "fedavg-drop": "it asks everybody for few epochs and does not wait for the slowest",
+    "fedprox": "everybody fills the round with epochs on all its data, where ours hands out a part of them",
+    "fednova": "everybody fills the round with epochs on all its data, averaged per step",
+    "tifl": "a round asks one tier of like speed, so that rounds of fast learners are short and few work",
+    "oort": "a round asks some learners, fast ones that still learn, and takes the first that are back",
+    "fedzero": "a round is as short as half of the learners permit, and only these work",
+    "fedasync": "nobody ever waits: the model moves with every reply",
+    "fedbuff": "nobody ever waits: the model moves with every few replies",
+    "fedcompass": "nobody waits for long: steps are set so that groups arrive together",
+}
 
 
-def _rivals(arena: Arena, setting: str) -> list[str]:
-    return [name for name in arena.names if name not in OURS and arena.reported(setting, name)]
+def why(rival: str, time: Ratio, energy: Ratio, *, limited: bool) -> str:
+    """Say why a rival is better: what it does otherwise, and how fast it spends energy meanwhile.
+
+    Parameters
+    ----------
+    rival : str
+        Who.
+    time, energy : Ratio
+        Against ours.
+    limited : bool
+        Whether the setting has energy limits, which ours keeps and most rivals do not.
+    """
+    words = [TRAITS[rival]]
+    power = energy.value / time.value
+    if limited and power > 1 and rival != "fedzero":
+        words.append(f"it keeps no energy limit and spends {power:.1f} times our power")
+    elif energy.verdict == "rival":
+        words.append(f"it spends {power:.2f} of our power" if power < 1 else "it needs less of both")
+    else:
+        words.append(f"it spends {power:.1f} times our power")
+    return "; ".join(words)
+
+
+def _rivals(arena: Arena) -> list[str]:
+    return [name for name in arena.names if name not in OURS]
 
 
 def _section(arena: Arena, setting: dict[str, Any]) -> str:
     name, targets = setting["name"], setting["targets"]
-    pick, last = arena.pick(name), len(targets) - 1
+    title, left, seeds = f"## {setting['title']}", arena.left(name), len(arena.about["seeds"])
+    if left == len(arena.names) * seeds:
+        return f"{title}\n\n**Not finished: none of its bouts is reported yet.**"
+    pick, goal = arena.pick(name), arena.goal(name)
     head = ["", "with"]
     for target in targets:
         head += [f"s to {100 * target:g} %", f"J to {100 * target:g} %"]
-    head += ["time, theirs / ours", "energy, theirs / ours"]
+    to = f"to {100 * targets[goal]:g} %"
+    head += [f"time {to}, theirs / ours", f"energy {to}, theirs / ours"]
     rows = []
     for rival in arena.names:
         found = arena.reported(name, rival)
+        cells = [f"**{rival}**" if rival == pick else rival]
+        if len(found) < seeds:
+            cells[0] += f" (*{len(found)} of {seeds} seeds*)"
         if not found:
+            rows.append([*cells, *[""] * (len(head) - 3), "not finished", "not finished"])
             continue
-        cells = [f"**{rival}**" if rival == pick else rival, _settings(found[0]["with"])]
+        cells.append(_settings(found[0]["with"]))
         for i in range(len(targets)):
             cells += [_number(arena.typical(name, rival, i, what)) for what in ("time_s", "energy_j")]
         for what in ("time_s", "energy_j"):
-            cells.append("" if rival == pick else written(arena.ratio(name, rival, last, what)))
+            cells.append("" if rival == pick else written(arena.ratio(name, rival, goal, what)))
         rows.append(cells)
-    return f"## {setting['title']}\n\n{markdown_table(head, rows)}"
+    mark = f"**Not finished: {left} of {len(arena.names) * seeds} bouts are missing.**\n\n" if left else ""
+    return f"{title}\n\n{mark}{markdown_table(head, rows)}"
 
 
 def _settings(chosen: dict[str, Any]) -> str:
@@ -147,14 +192,14 @@ def draw(arena: Arena) -> Figure:
         The results.
     """
     settings = arena.about["settings"]
-    rivals = [name for name in arena.names if name not in OURS]
+    rivals = _rivals(arena)
     figure, axes = style.canvas(1, 2, height=0.28 * len(rivals) + 1.0, sharey=True)
     for panel, what, label in zip(axes[0], ("time_s", "energy_j"), ("time", "energy"), strict=True):
         panel.axvline(1, color=style.GREY, lw=1)
         for place, rival in enumerate(rivals):
             nudge = np.linspace(-0.28, 0.28, len(settings)) if len(settings) > 1 else [0.0]
             for i, setting in enumerate(settings):
-                ratio = arena.ratio(setting["name"], rival, len(setting["targets"]) - 1, what)
+                ratio = arena.ratio(setting["name"], rival, arena.goal(setting["name"]), what)
                 if not ratio.pairs:
                     continue
                 look = {"color": style.COLOURS[i % 8], "marker": style.MARKERS[i % 8], "ms": 4, "ls": ""}

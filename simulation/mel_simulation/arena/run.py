@@ -82,6 +82,7 @@ class Store:
             "notice": " ".join(notices),
             "bouts": len(bouts) + settings,
             "settings": [_described(setting) for setting in profile.settings],
+            "rivals": list(names_of(profile)),
             "seeds": list(profile.seeds),
             "tuning_seed": profile.tuning_seed,
         }

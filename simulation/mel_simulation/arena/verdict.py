@@ -32,6 +32,8 @@ class Ratio:
         end, so the ratio is too small.
     missed : int
         Seeds in which ours did not; the ratio is too large then.
+    seeds : int
+        Seeds with which both are finished.
     """
 
     value: float
@@ -40,10 +42,13 @@ class Ratio:
     pairs: int
     never: int
     missed: int
+    seeds: int
 
     @property
     def verdict(self) -> str:
         """Say who is better, where the interval leaves no doubt."""
+        if not self.seeds:
+            return "not finished"
         if not self.pairs:
             return "neither"
         if self.low > 1 and not self.missed:
@@ -76,9 +81,25 @@ class Arena:
 
     @property
     def names(self) -> list[str]:
-        """All contestants, in the order of the registry."""
-        here = {row["rival"] for row in self.rows}
+        """All contestants, in the order of the registry, also those that are not finished."""
+        here = set(self.about["rivals"]) if "rivals" in self.about else {row["rival"] for row in self.rows}
         return [name for name in RIVALS if name in here]
+
+    def left(self, setting: str) -> int:
+        """Return how many of a setting's reported bouts are not finished."""
+        done = sum(len(self.reported(setting, rival)) for rival in self.names)
+        return len(self.names) * len(self.about["seeds"]) - done
+
+    def goal(self, setting: str) -> int:
+        """Return the target by which all are compared: the last that half of the bouts reached."""
+        rows = [row for rival in self.names for row in self.reported(setting, rival)]
+        targets = next(each["targets"] for each in self.about["settings"] if each["name"] == setting)
+        enough = [
+            i
+            for i in range(len(targets))
+            if rows and mean(row["reached"][i] is not None for row in rows) >= 0.5
+        ]
+        return max(enough, default=0)
 
     def reported(self, setting: str, rival: str) -> list[Row]:
         """Return a rival's bouts with the seeds that are reported."""
@@ -116,13 +137,14 @@ class Arena:
         mine = {row["seed"]: row for row in self.reported(setting, self.pick(setting))}
         theirs = {row["seed"]: row for row in self.reported(setting, rival)}
         logs, never, missed = [], 0, 0
-        for seed in sorted(mine.keys() & theirs.keys()):
+        both = sorted(mine.keys() & theirs.keys())
+        for seed in both:
             (a, done), (b, reached) = (cost(each[seed], target, what) for each in (mine, theirs))
             if done or reached:
                 logs.append(log(b / a))
                 never += not reached
                 missed += not done
-        return _interval(logs, never, missed)
+        return _interval(logs, never, missed, len(both))
 
     def typical(self, setting: str, rival: str, target: int, what: str) -> float:
         """Return the median cost over the seeds; infinity where half of them did not reach the target."""
@@ -139,20 +161,20 @@ def cost(row: Row, target: int, what: str) -> tuple[float, bool]:
     return float(at_s if what == "time_s" else energy_j), False
 
 
-def _interval(logs: Sequence[float], never: int, missed: int) -> Ratio:
+def _interval(logs: Sequence[float], never: int, missed: int, seeds: int) -> Ratio:
     if not logs:
-        return Ratio(1.0, 0.0, inf, 0, 0, 0)
+        return Ratio(1.0, 0.0, inf, 0, 0, 0, seeds)
     middle, n = mean(logs), len(logs)
     if n < 2:
-        return Ratio(exp(middle), 0.0, inf, n, never, missed)
+        return Ratio(exp(middle), 0.0, inf, n, never, missed, seeds)
     half = float(t.ppf(0.975, n - 1)) * stdev(logs) / sqrt(n)
-    return Ratio(exp(middle), exp(middle - half), exp(middle + half), n, never, missed)
+    return Ratio(exp(middle), exp(middle - half), exp(middle + half), n, never, missed, seeds)
 
 
 def written(ratio: Ratio) -> str:
     """Write a ratio for a table."""
     if not ratio.pairs:
-        return "neither"
+        return ratio.verdict
     sign = "≥ " if ratio.never and not ratio.missed else "≤ " if ratio.missed and not ratio.never else ""
     span = f" ({ratio.low:.2f} to {ratio.high:.2f})" if isfinite(ratio.high) else ""
     return f"{sign}{ratio.value:.2f}{span}"
