@@ -16,6 +16,7 @@ import numpy as np
 from flwr_mel._files import atomically
 from mel_simulation.paper.pages import markdown_table
 from mel_simulation.paper.plain_words import verdict
+from mel_simulation.paper.reproduction import sources_of
 from mel_simulation.paper.rows import Row, by, common_goals, cost_to, once_per_seed, trained
 from mel_simulation.sweep.results import read_results
 
@@ -55,17 +56,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("results", nargs="+", type=Path, help="results.jsonl files or sweeps' directories")
     parser.add_argument("--out", type=Path, required=True, help="directory of the page")
     options = parser.parse_args(arguments)
-    page = write(trained([row for path in options.results for row in read_results(path)]))
+    rows = trained([row for path in options.results for row in read_results(path)])
+    page = write(rows, sources_of(options.results))
     atomically(options.out / "OBJECTIVES.md", lambda file: file.write(page))
 
 
-def write(rows: Sequence[Row]) -> str:
+def write(rows: Sequence[Row], sources: str = "") -> str:
     """Return the page.
 
     Parameters
     ----------
     rows : sequence of dict
         Cells with curves.
+    sources : str
+        Where they come from.
     """
     sections, verdicts = [], []
     for (_, dataset, alpha), group in by(rows, _data).items():
@@ -75,7 +79,16 @@ def write(rows: Sequence[Row]) -> str:
         sections.append(f"## {where}\n\n{_table(schemes, goal)}\n")
         verdicts += [[where, f"{100 * goal:g} %", *line] for line in _verdicts(schemes, goal)]
     head = ["data", "accuracy", "promise", "against", "cost, times the rival's", "verdict"]
-    return "\n".join([_HEAD, "## Verdicts\n", markdown_table(head, verdicts), "", *sections])
+    return "\n".join(
+        [
+            _HEAD,
+            *([sources] if sources else []),
+            "## Verdicts\n",
+            markdown_table(head, verdicts),
+            "",
+            *sections,
+        ]
+    )
 
 
 def _data(row: Row) -> tuple[bool, str, float]:

@@ -63,7 +63,7 @@ def document(
     """
     grid = Grid.of(rows)
     findings = [(claim, claim.check(grid)) for claim in CLAIMS]
-    parts = [_HEAD, _notices(sources), _verdicts(findings), claims_table(findings)]
+    parts = [_HEAD, sources_of(sources), _verdicts(findings), claims_table(findings)]
     parts += [section(findings, varied), _FILLED, coverage(rows)]
     parts += ["## Updates needed and accuracy reached\n", headline_table(grid)]
     shown = [f for f in figures if f.suffix == ".png"]
@@ -89,17 +89,24 @@ def _heads(sources: Sequence[Path]) -> list[str]:
     return sorted({about["notice"] for _, about in map(_about, sources)} - {""})
 
 
-def _notices(sources: Sequence[Path]) -> str:
-    lines = []
+def sources_of(sources: Sequence[Path]) -> str:
+    """Say where results come from: how many cells, which data, which versions.
+
+    Parameters
+    ----------
+    sources : sequence of Path
+        Files of results, or their directories.
+    """
+    lines, everything = [], []
     for path, about in map(_about, sources):
         packages = ", ".join(f"{k} {v}" for k, v in about["versions"].items())
         data = about["notice"].split(".")[0] if about["notice"] else "the full dataset"
         rows = read_results(path)
-        all_of_them = "" if len(rows) == about["cells"] else f" of {about['cells']}"
-        count = f"{len(rows)}{all_of_them} cells"
-        old = f" {words}" if (words := provenance(rows)) else ""
-        lines.append(f"- `{path.parent.name}/{path.name}`: {count}; data: {data}; {packages}.{old}")
-    return "\n".join(lines) + "\n"
+        planned = "" if len(rows) == about["cells"] else f" of {about['cells']}"
+        count = f"{len(rows)}{planned} cells"
+        lines.append(f"- `{path.parent.name}/{path.name}`: {count}; data: {data}; {packages}.")
+        everything += rows
+    return "\n".join([*lines, "", *filter(None, [provenance(everything)])]).rstrip() + "\n"
 
 
 def _verdicts(findings: Sequence[tuple[Claim, Finding]]) -> str:
