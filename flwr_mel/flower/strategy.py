@@ -88,7 +88,9 @@ class MelStrategy:
         What becomes of learners that do not keep up: "span" (the default of the Message API), "exclude" or
         "keep", the paper's (the default of the classic API, whose rounds wait for every reply, and where no
         cycle time is given, since that one suits everybody). See `Settings`.
-    staleness, min_samples, max_samples, max_epochs, solver, workload, mode, dataset, default_profile,
+    solver : Solver or str
+        `Exact()`, or an objective by its name: "progress", "soonest", "cheapest", "drift:0.01".
+    staleness, min_samples, max_samples, max_epochs, workload, mode, dataset, default_profile,
     on_infeasible, enforce_deadline, deadline_slack, stopping, seed, epochs_key, samples_key,
     allow_insecure_shards, max_span, quorum, turn_after
         See `flwr_mel.orchestrator.Settings`.
@@ -108,7 +110,7 @@ class MelStrategy:
         min_samples: int | None = None,
         max_samples: int | None = None,
         max_epochs: int | None = None,
-        solver: Solver = _EXACT,
+        solver: Solver | str = _EXACT,
         workload: Workload | None = None,
         mode: Mode | str = Mode.FEDERATED,
         dataset: Sequence[npt.NDArray[Any]] | None = None,
@@ -136,6 +138,7 @@ class MelStrategy:
     ) -> None:
         check_inner(inner_strategy, self._kind, self._other)
         average = rule_of(inner_strategy, average)
+        solver = Exact(objective=solver) if isinstance(solver, str) else solver
         if stragglers is None and cycle_time_s is None:
             stragglers = Stragglers.KEEP  # T is such that nobody is too slow for it, and nobody waits
         stragglers = self._policy(stragglers)

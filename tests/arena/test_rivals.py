@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from mel_simulation.arena.bout import Bout, fight
-from mel_simulation.arena.rivals import OURS, RIVALS
+from mel_simulation.arena.rivals import OURS, RIVALS, fedzero
 from mel_simulation.arena.rivals.fedasync import FedAsync
 from mel_simulation.arena.rivals.fedavg import FedAvg
 from mel_simulation.arena.rivals.fedbuff import FedBuff
@@ -122,7 +122,7 @@ def test_oort_overcommits_and_takes_the_first():
 
 
 def test_fedzero_keeps_time_and_energy_of_its_round():
-    world = played(FedZero(0.5, 5), replace(SMALL, rounds=8))
+    world = played(FedZero(0.5, 5), replace(SMALL, rounds=24))
     power = world.setting.power_w
     needs = np.maximum(epoch_seconds(world), world.joules(np.ones(8, dtype=int), world.held) / power)
     for some in rounds(world)[:-1]:
@@ -165,3 +165,9 @@ def test_ours_keeps_time_energy_and_staleness(name):
         assert max(event.energy_j for event in some) <= world.round_s * world.setting.power_w
         ends = [e.at_s for e in world.log if e.what == "arrive" and e.job in {s.job for s in some}]
         assert max(ends) - some[0].at_s <= world.round_s * (1 + 1e-9)
+
+
+def test_fedzero_lets_in_again_by_how_much_more_than_the_mean_somebody_was_used():
+    used = np.array([0, 1, 2, 3, 6, 0])
+    assert fedzero._released(used, 1.0).tolist() == pytest.approx([1, 1, 1, 1, 1 / 4, 1])
+    assert fedzero._released(used, 2.0).tolist() == pytest.approx([1, 1, 1, 1, 1 / 16, 1])

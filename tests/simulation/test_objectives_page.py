@@ -6,6 +6,8 @@ import pytest
 from mel_simulation.paper import objectives
 from mel_simulation.sweep.cells import Cell, profiles, read_sweep
 
+ABOUT = {"versions": {"flwr-mel": "0.2.0"}, "notice": "", "cells": 300}
+
 
 def row(scheme, time_s, seed, accuracy, seconds, joules, **keys):
     cell = Cell.parse({"scheme": scheme, "cycle-time": time_s, "seed": seed, "learners": 20, **keys})
@@ -30,7 +32,7 @@ def cells():
 
 def test_the_page_counts_costs_to_the_end_of_the_cycle(tmp_path):
     path = tmp_path / "results.jsonl"
-    path.write_text("\n".join(json.dumps(line) for line in [{"about": {}}, *cells()]))
+    path.write_text("\n".join(json.dumps(line) for line in [{"about": ABOUT}, *cells()]))
     objectives.main([str(path), "--out", str(tmp_path)])
     page = (tmp_path / "OBJECTIVES.md").read_text()
     assert "| **Soonest** | 5 | 10 (10 to 11) | 100 (100 to 100) | 5.2 | 50 |" in page
@@ -40,6 +42,7 @@ def test_the_page_counts_costs_to_the_end_of_the_cycle(tmp_path):
         in page
     )
     assert "| **Soonest** is sooner | HA-Progress, T = 10, its best | 0.89 | no clear difference |" in page
+    assert " of 300 cells; data: the full dataset" in page
     assert "| **Cheapest** is cheaper | HA-Progress, T = 10, its best | 1.75 | dearer: theory fails |" in page
 
 

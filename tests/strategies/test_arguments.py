@@ -46,6 +46,14 @@ def test_every_setting_is_a_keyword_with_its_type_and_default(api):
 
 
 @pytest.mark.parametrize("api", BOTH)
+@pytest.mark.parametrize("name", ["epochs", "progress", "soonest", "cheapest", "drift:0.01"])
+def test_an_objective_may_be_named_in_place_of_the_solver(api, name):
+    assert make(api, solver=name).orchestrator.settings.solver == Exact(objective=name)
+    with pytest.raises(ValueError, match="objective must be"):
+        make(api, solver="accuracy")
+
+
+@pytest.mark.parametrize("api", BOTH)
 def test_errors_speak_of_the_strategy(api):
     kind, inner = BOTH[api]
     with pytest.raises(TypeError, match=r"MelStrategy\.__init__\(\) missing 1 required .*'inner_strategy'"):

@@ -2,7 +2,8 @@
 
 Wiesner et al., "FedZero: Leveraging Renewable Excess Energy in Federated Learning", e-Energy 2024. Here a
 learner's energy is its limit, a power times the round's length, in place of excess solar power; learners that
-took part are blocked and come back by chance, the sooner the rarer they have been used.
+took part are blocked and come back by chance: (p - mean)^-alpha after p rounds, and 1 while p is at most one
+above the mean of all.
 """
 
 from __future__ import annotations
@@ -75,9 +76,8 @@ class FedZero:
 
 
 def _released(used: IntArray, fairness: float) -> FloatArray:
-    """Return the chance to be let in again: 1 up to the mean use, less above it."""
-    above = np.maximum(used - used.mean(), 0.0)
-    return np.where(above > 0, (1 + above) ** -fairness, 1.0)
+    """Return the chance to be let in again: 1 up to a round above the mean use, falling beyond that."""
+    return np.maximum(used - used.mean(), 1.0) ** -fairness
 
 
 RIVALS = {
