@@ -77,7 +77,8 @@ class FedZero:
 
 def _released(used: IntArray, fairness: float) -> FloatArray:
     """Return the chance to be let in again: 1 up to a round above the mean use, falling beyond that."""
-    return np.maximum(used - used.mean(), 1.0) ** -fairness
+    chance: FloatArray = np.maximum(used - used.mean(), 1.0) ** -fairness
+    return chance
 
 
 RIVALS = {
