@@ -42,7 +42,8 @@ class Work:
     held : int, optional
         n_k; None: not known, then d_k stands in.
     cycles : int
-        How many it took: the weight is divided by their square root, as the model has moved on meanwhile.
+        How many it took: the weight is divided by their square root, as the model has moved on meanwhile;
+        where data count as they are held, it is multiplied by them before.
     """
 
     epochs: float
@@ -99,7 +100,10 @@ def blend(average: Average, works: Sequence[Work]) -> Blend:
         Theirs.
     """
     held = average is Average.NOVA_HELD
-    weights = [discounted(x.samples if not held or x.held is None else x.held, x.cycles) for x in works]
+    # Who reports every m-th cycle counts m-fold then: else its data would count for less than it holds.
+    weights = [
+        discounted(x.held * x.cycles if held and x.held is not None else x.samples, x.cycles) for x in works
+    ]
     steps = [x.steps for x in works]
     # In whole numbers, whose quotients Python rounds once: equal work gives factors of exactly 1.
     total, moved = sum(weights), [w * s for w, s in zip(weights, steps, strict=True)]

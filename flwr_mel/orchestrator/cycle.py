@@ -62,6 +62,7 @@ def plan(
     present = fill_costs(present, as_planned(settings, record.cycle_time_s))
     new.learners |= {x.node: x for x in present}
     force = in_force(settings, list(new.learners.values()), state.cycle_time_s)
+    force = replace(force, lasts_s=state.lasted_s)
     record.cycle_time_s, record.own_round_s = force.cycle_time_s, force.own_round_s
     record.staleness = force.staleness
     new.cycle_time_s = force.cycle_time_s if force.paced and force.cycle_time_s else None
@@ -268,7 +269,7 @@ def settle(
         row.outcome is Outcome.USED or row.moved_weight for row in record.learners
     )
     record.energy_j = float(sum(row.energy_j for row in asked))
-    new.clock_s += record.makespan_s
+    new.clock_s, new.lasted_s = state.clock_s + record.makespan_s, record.makespan_s
     new.energy_j += record.energy_j
     return new, record
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,9 @@ from flwr_mel.orchestrator.settings import InForce, Mode, OnInfeasible, Straggle
 from flwr_mel.orchestrator.state import LearnerState
 from flwr_mel.orchestrator.trust import planned_costs
 from flwr_mel.records import CycleRecord
+
+#: Why a learner that takes several cycles begins in a later one.
+_WAITS = "begins in a later cycle, so that slow learners do not all report in the same one"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +81,7 @@ class Limits:
         """
         return Capacities(
             self.coefficients,
-            cycles * settings.cycle_time_s,
+            settings.window(cycles) * settings.cycle_time_s,
             np.minimum(cycles * self.per_cycle_j, self.in_all_j),
             self.most,
             settings.min_samples,
@@ -103,9 +106,10 @@ class Limits:
         """
         energy_j = np.minimum(spans * self.per_cycle_j, self.in_all_j)
         time_s = deadlines(self.who, self.coefficients, settings)
+        windows = np.array([settings.window(m) for m in spans.tolist()])
         return AllocationProblem(
             self.coefficients,
-            time_s if (spans == 1).all() else (spans * time_s).tolist(),
+            time_s if (spans == 1).all() else (windows * time_s).tolist(),
             [None if np.isinf(limit) else limit for limit in energy_j.tolist()],
             total_samples=samples,
             staleness=settings.staleness if staleness is None else staleness,
@@ -182,7 +186,9 @@ def _paced(
     record.pace = pace.epochs
     turns = _turns(limits, settings, record, free & (pace.spans == 0), ways[-1])
     taken = 0 if turns is None or settings.dataset is None else turns.problem.total_samples
-    index = np.flatnonzero(free & (pace.spans > 0))
+    waits = _spread(pace.spans, free, np.array([x.idle for x in able]))
+    _say(record, {able[k].node: _WAITS for k in np.flatnonzero(waits)})
+    index = np.flatnonzero(free & (pace.spans > 0) & ~waits)
     spans = pace.spans[index]
     if total is None:
         # What everybody can carry at this pace: nobody's claim makes the others carry more, or wait.
@@ -195,6 +201,20 @@ def _paced(
     if len(index):
         main = _crowd(limits.take(index), spans, settings, record, max(record.asked_samples - taken, 1))
     return [share for share in (main, turns) if share is not None]
+
+
+def _spread(spans: IntArray, free: Flags, idle: IntArray) -> Flags:
+    """Return who waits with a task of several cycles, so that as many begin, and report, in each of them.
+
+    Otherwise all slow learners report in the same cycle, and in those between the model forgets what only
+    they know. Of N learners that take m cycles at most N / m, rounded up, begin in one: the longest idle.
+    """
+    waits = np.zeros(len(spans), dtype=np.bool_)
+    for m in np.unique(spans[spans > 1]).tolist():
+        room = -(-int((spans == m).sum()) // m)
+        ready = np.flatnonzero(free & (spans == m))
+        waits[ready[np.argsort(-idle[ready], kind="stable")][room:]] = True
+    return waits
 
 
 def _turns(
@@ -225,10 +245,13 @@ def _say_why_not(limits: Limits, record: CycleRecord, out: npt.NDArray[np.intp],
     if not len(out):
         return
     _, excluded = screen(way.take(out))
-    reasons = {limits.who[k].node: excluded.get(i, Reason.STRAGGLER) for i, k in enumerate(out)}
+    _say(record, {limits.who[k].node: str(excluded.get(i, Reason.STRAGGLER)) for i, k in enumerate(out)})
+
+
+def _say(record: CycleRecord, reasons: Mapping[str, str]) -> None:
+    """Put reasons, by node, on record."""
     for row in record.learners:
-        if row.node in reasons:
-            row.reason = str(reasons[row.node])
+        row.reason = reasons.get(row.node, row.reason)
 
 
 def _crowd(
@@ -262,8 +285,7 @@ def _crowd(
         for k in index[strongest[room:]]:
             reasons[limits.who[k].node] = "too few samples for everybody's least batch"
         index = np.sort(index[strongest[:room]])
-    for row in record.learners:
-        row.reason = reasons.get(row.node, row.reason)
+    _say(record, reasons)
     if not len(index):
         record.notes.append("nobody works in this cycle: no learner can take part")
         return None

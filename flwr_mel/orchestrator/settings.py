@@ -315,6 +315,10 @@ class Settings:
         return Capability(name, device=d, energy_limit_j=d.energy_limit_j, max_samples=d.max_samples)
 
 
+#: Cycles to come may be this much shorter than the last one.
+_SPARE = 0.98
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce(Settings):
     """Settings with what the user left open filled in, for one cycle; see `flwr_mel.orchestrator.cycle_time`.
@@ -329,6 +333,8 @@ class InForce(Settings):
         Whether T is not the user's.
     own_round_s : float, optional
         Then what the project's own round took.
+    lasts_s : float, optional
+        How long the last cycle was: it ends when the last of those who are waited for reports.
     **others
         As for `Settings`.
     """
@@ -338,6 +344,22 @@ class InForce(Settings):
     min_samples: int = 1
     paced: bool = False
     own_round_s: float | None = None
+    lasts_s: float | None = None
 
     def __post_init__(self) -> None:
         """Check nothing: what it is made of was checked."""
+
+    def window(self, cycles: int) -> float:
+        """Return the time for a task of so many cycles, in units of T.
+
+        One cycle is T, for which everybody is waited. Several are as long as cycles really are, with
+        `_SPARE` for shorter ones to come: else a task of nearly 2 T would be back in the third cycle.
+
+        Parameters
+        ----------
+        cycles : int
+            m.
+        """
+        if cycles == 1 or not self.lasts_s:
+            return float(cycles)
+        return max(1.0, cycles * min(_SPARE * self.lasts_s / self.cycle_time_s, 1.0))

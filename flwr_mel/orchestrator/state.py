@@ -259,6 +259,8 @@ class State:
         The cycle that this process began after, and the last one that is done.
     clock_s, energy_j : float
         Virtual time and energy since the start.
+    lasted_s : float, optional
+        Virtual time of the last cycle.
     best : float, optional
         The best value of the metric that stopping looks at.
     since_best : int
@@ -284,6 +286,7 @@ class State:
     cycles_done: int = 0
     clock_s: float = 0.0
     energy_j: float = 0.0
+    lasted_s: float | None = None
     best: float | None = None
     since_best: int = 0
     stopped: Stopped | None = None
@@ -320,6 +323,7 @@ class State:
             "cycle": self.cycles_done,
             "clock_s": self.clock_s,
             "energy_j": self.energy_j,
+            "lasted_s": self.lasted_s,
             "best": self.best,
             "since_best": self.since_best,
             "estimates": {name: x.estimate.as_dict() for name, x in everybody.items() if x.estimate},
@@ -364,6 +368,7 @@ class State:
             cycles_done=done,
             clock_s=float(snapshot.get("clock_s", 0.0)),
             energy_j=float(snapshot.get("energy_j", 0.0)),
+            lasted_s=snapshot.get("lasted_s"),
             best=snapshot.get("best"),
             since_best=int(snapshot.get("since_best", 0)),
         )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from flwr_mel.orchestrator import Settings
+from flwr_mel.orchestrator.cycle_time import as_planned
 from flwr_mel.orchestrator.hearing import hear
 from flwr_mel.orchestrator.pacing import find_pace
 from flwr_mel.orchestrator.problems import Limits
@@ -68,7 +69,7 @@ def test_the_pace_maximises_the_throughput():
     rng = np.random.default_rng(0)
     for _ in range(30):
         options = {"min_samples": int(rng.integers(50, 200)), "max_epochs": 200, "max_span": 3}
-        settings = Settings(cycle_time_s=T, stragglers="span", **options)
+        settings = as_planned(Settings(cycle_time_s=T, stragglers="span", **options), T)
         speeds = np.exp(rng.normal(0, 1.0, int(rng.integers(1, 9))))
         state = hear(State(), settings, {f"n{k}": words(f"l{k}", s) for k, s in enumerate(speeds)})
         who = [replace(x, costs=x.capability.measured) for x in state.learners.values()]

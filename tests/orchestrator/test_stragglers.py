@@ -78,6 +78,45 @@ def test_everything_given_is_used_once():
     assert len({name for name, _ in used}) == 20
 
 
+def test_slow_learners_do_not_all_report_in_the_same_cycle():
+    """Else the model forgets what only they know in all cycles between."""
+    made = brain(max_span=3)
+    for k in range(5):
+        made.hear(f"s{k}", words(f"s{k}", 0.4))
+    reported = []
+    for cycle in range(1, 16):
+        record = virtual_cycle(made, cycle)
+        begins = [row for row in record.learners if row.span == 3]
+        waits = [row for row in record.learners if "begins in a later cycle" in row.reason]
+        assert len(begins) <= 2
+        assert len(waits) == {1: 3, 2: 1}.get(cycle, 0)
+        reported.append(sorted(row.learner for row in record.learners if row.moved_from))
+    assert {len(some) for some in reported[2:]} == {1, 2}
+    # Once spread, nobody waits: everybody reports every third cycle, and nobody takes another's turn.
+    assert reported[2:5] == reported[5:8] == reported[8:11] == reported[11:14]
+    assert sorted(name for some in reported[2:5] for name in some) == [f"s{k}" for k in range(5)]
+
+
+def test_a_task_of_several_cycles_is_back_in_the_last_of_them():
+    """Cycles end when the last of the others reports, which is before T: planned for 2 T is too late."""
+    made = brain(learners=0, max_span=3)
+    for k in range(6):
+        made.hear(f"n{k}", words(f"l{k}", 5.4 / 165))  # five epochs in 0.93 T
+    for k in range(3):
+        made.hear(f"s{k}", words(f"s{k}", 2.53 / 165))  # in 1.98 T
+    spans, backs = {}, []
+    for cycle in range(1, 16):
+        record = virtual_cycle(made, cycle)
+        assert record.makespan_s < 0.95 * T
+        for row in record.learners:
+            if row.moved_from > 1:  # in the first cycle nobody knows how long it will last
+                backs.append((spans[row.learner, row.moved_from], cycle - row.moved_from + 1))
+            if row.span > 1:
+                spans[row.learner, cycle] = row.span
+    assert len(backs) > 9
+    assert all(span == taken for span, taken in backs)
+
+
 def test_keep_is_as_it_was_and_holds_nothing():
     made = brain(0.4, stragglers="keep")
     record = virtual_cycle(made, 1)
