@@ -19,6 +19,7 @@ from flwr_mel.flower.arrays import Array, Key
 from flwr_mel.flower.inner import Undo, check_inner, needed_metrics, rule_of
 from flwr_mel.flower.inner_state import InnerState
 from flwr_mel.flower.moving import Models
+from flwr_mel.flower.names import Names, NamesLike
 from flwr_mel.flower.patience import Patience
 from flwr_mel.flower.reasons import RefusedUpdate
 from flwr_mel.flower.replies import Sieve
@@ -77,6 +78,9 @@ class MelStrategy:
         False: there must not be any yet.
     keep_records : int
         How many of the last cycles `records` has, and every checkpoint. Callbacks get all of them.
+    names : mapping of node id to name, or path, optional
+        Which node, that is which key, goes by which name, whatever the nodes claim; or a JSON file with
+        that, which may grow during a run. Nodes that are not in it go by their ids.
     learning : Learning or bool, optional
         Plan with times and energies learnt from the replies: True, or a `Learning`, for everybody, False for
         nobody. Default: for learners that declare nothing of themselves.
@@ -133,6 +137,7 @@ class MelStrategy:
         checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
         resume: bool = True,
         keep_records: int = KEEP_RECORDS,
+        names: NamesLike | None = None,
     ) -> None:
         check_inner(inner_strategy, self._kind, self._other)
         average = rule_of(inner_strategy, average)
@@ -147,6 +152,7 @@ class MelStrategy:
         self._keeper = Keeper(checkpoints, resume, state, self.orchestrator, self._named, self._models)
         self._sieve = Sieve(needed_metrics(inner_strategy))
         self._undo = Undo(inner_strategy)
+        self._names = Names(names)
         self._set_up(Patience(probe_timeout_s, idle_timeout_s))
         self._built = True
 

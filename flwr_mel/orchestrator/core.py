@@ -90,6 +90,17 @@ class Orchestrator:
 
     # --- capabilities -------------------------------------------------------------------------------
 
+    def bind(self, names: Mapping[str, str] | None) -> None:
+        """Take note of who is who by the operator's word, before `hear_all`.
+
+        Parameters
+        ----------
+        names : mapping of node to name, optional
+            None: learners go by the names that they claim.
+        """
+        if names != self.state.names:
+            self.state = replace(self.state, names=None if names is None else dict(names))
+
     def strangers(self, nodes: Collection[str], connected: Iterable[str] | None = None) -> list[str]:
         """Begin a cycle: return the nodes of which nothing has been heard. The one before is closed.
 

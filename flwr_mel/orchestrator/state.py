@@ -267,6 +267,8 @@ class State:
         Once a criterion is met.
     trained : bool
         Whether anybody's update was ever used.
+    names : mapping of node id to name, optional
+        Who is who by the operator's word; None: by the learners' own.
     """
 
     learners: dict[str, LearnerState] = field(default_factory=dict)
@@ -288,6 +290,7 @@ class State:
     since_best: int = 0
     stopped: Stopped | None = None
     trained: bool = False
+    names: Mapping[str, str] | None = None
 
     @property
     def virtual(self) -> bool:

@@ -120,6 +120,7 @@ class MelStrategy(Common, Strategy):
             check_transport(client, self.orchestrator.settings)
         connected = {*client_manager.all(), *clients}
         self._questions.forget(connected)
+        self.orchestrator.bind(self._names.of(connected))
         strangers = self.orchestrator.strangers(clients, connected)
         self._questions.ask([clients[cid][0] for cid in strangers], cycle)
         awaited = self.orchestrator.awaited(clients)

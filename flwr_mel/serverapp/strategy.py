@@ -103,6 +103,7 @@ class MelStrategy(Common, Strategy):
         by_node = {str(message.metadata.dst_node_id): message for message in proposed}
         connected = {*map(str, grid.get_node_ids()), *by_node}
         self._questions.forget(connected)
+        self.orchestrator.bind(self._names.of(connected))
         strangers = self.orchestrator.strangers(by_node, connected)
         self._questions.ask(strangers, cycle, grid)
         awaited = self.orchestrator.awaited(by_node)
