@@ -35,6 +35,7 @@ from flwr_mel.orchestrator import (
     Stopping,
     Stragglers,
 )
+from flwr_mel.orchestrator.averaging import AUTO
 from flwr_mel.orchestrator.core import KEEP_RECORDS
 from flwr_mel.records import Callback, CycleRecord
 from flwr_mel.solvers import Exact
@@ -78,6 +79,10 @@ class MelStrategy:
         False: there must not be any yet.
     keep_records : int
         How many of the last cycles `records` has, and every checkpoint. Callbacks get all of them.
+    max_share : float or str, optional
+        The largest share of the weight in an average that one learner may have, whatever it claims. "auto":
+        half, or three times the mean share where that is less; none for fewer than three learners. None: no
+        bound.
     names : mapping of node id to name, or path, optional
         Which node, that is which key, goes by which name, whatever the nodes claim; or a JSON file with
         that, which may grow during a run. Nodes that are not in it go by their ids.
@@ -131,6 +136,7 @@ class MelStrategy:
         max_span: int = 4,
         quorum: float = 1.0,
         turn_after: int = 10,
+        max_share: float | str | None = AUTO,
         callbacks: Iterable[Callback] = (),
         probe_timeout_s: float = 120.0,
         idle_timeout_s: float = 0.0,

@@ -307,11 +307,13 @@ class Orchestrator:
             Whose updates of earlier cycles' tasks are, too; they come after the others.
         """
         record = self.record
-        if record is None or (self.settings.average is Average.SAMPLES and not moved):
+        if record is None:
             return None
         rows = {row.node: row for row in record.learners}
         own, earlier = [rows[node] for node in nodes], [rows[node] for node in moved]
-        return blended(record.cycle, own, earlier, self.settings)
+        found = blended(record.cycle, own, earlier, self.settings, len(record.learners))
+        plain = self.settings.average is Average.SAMPLES and not moved and not any(found.bounded)
+        return None if plain else found
 
     def reject(self, reason: str) -> None:
         """Put on record that the model made of this cycle's updates is not used; the old one stays.

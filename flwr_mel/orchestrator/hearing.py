@@ -114,10 +114,7 @@ def hear(state: State, settings: Settings, answers: Mapping[str, Words]) -> Stat
         words = {key: said[key] for key in wire.CAPABILITY_KEYS if key in said} if said else {}
         claimed = read_name(words)
         learner = new.learners.get(node, LearnerState(node))
-        if new.names is None:
-            learner = _named(new, learner, claimed)
-        else:
-            learner = _bound(new, learner, claimed)
+        learner = _named(new, learner, claimed) if new.names is None else _bound(new, learner, claimed)
         if claimed is not None:
             words[wire.LEARNER] = learner.name
         modded = said is not None and not wire.SIGNS.isdisjoint(said)
@@ -156,7 +153,7 @@ def _bound(new: State, learner: LearnerState, claimed: str | None) -> LearnerSta
     name = names.get(learner.node)
     if name is None:
         if claimed in names.values():
-            _warn(new, learner, f"claims the name {claimed!r}, which is another node's: it goes by its node id")
+            _warn(new, learner, f"claims the name {claimed!r} of another node and goes by its node id")
         return _heir(new, learner)
     if learner.name == learner.node != name:
         learner = _named(new, learner, name)

@@ -41,7 +41,7 @@ def test_every_setting_is_a_keyword_with_its_type_and_default(api):
         assert mine.default == (mine.empty if default is MISSING else default)
     others = set(parameters) - {field.name for field in fields(Settings)}
     own = {"inner_strategy", "callbacks", "probe_timeout_s", "idle_timeout_s", "checkpoints", "resume"}
-    assert others == own | {"keep_records"}
+    assert others == own | {"keep_records", "names"}
 
 
 @pytest.mark.parametrize("api", BOTH)
