@@ -22,7 +22,7 @@ from flwr_mel.flower.moving import Models
 from flwr_mel.flower.names import Names, NamesLike
 from flwr_mel.flower.patience import Patience
 from flwr_mel.flower.reasons import RefusedUpdate
-from flwr_mel.flower.replies import Sieve
+from flwr_mel.flower.replies import Reply, Sieve
 from flwr_mel.learners import Device
 from flwr_mel.learning import Learning
 from flwr_mel.orchestrator import (
@@ -83,6 +83,9 @@ class MelStrategy:
         The largest share of the weight in an average that one learner may have, whatever it claims. "auto":
         half, or three times the mean share where that is less; none for fewer than three learners. None: no
         bound.
+    max_norm_ratio : float, optional
+        How many times as large as the middle one an update may be, more where more work was done; larger ones
+        are cut back. Default: no bound.
     names : mapping of node id to name, or path, optional
         Which node, that is which key, goes by which name, whatever the nodes claim; or a JSON file with
         that, which may grow during a run. Nodes that are not in it go by their ids.
@@ -137,6 +140,7 @@ class MelStrategy:
         quorum: float = 1.0,
         turn_after: int = 10,
         max_share: float | str | None = AUTO,
+        max_norm_ratio: float | None = None,
         callbacks: Iterable[Callback] = (),
         probe_timeout_s: float = 120.0,
         idle_timeout_s: float = 0.0,
@@ -230,6 +234,10 @@ class MelStrategy:
                 f"MelStrategy checks updates against the model, which it cannot read: {error}. Send "
                 "arrays in numpy's format."
             ) from None
+
+    def _oversized(self, replies: Mapping[str, Reply]) -> dict[str, float]:
+        """Return by which factors updates are to be cut back that are much larger than the others'."""
+        return self._sieve.oversized(replies, self.orchestrator.settings.max_norm_ratio)
 
     def _aggregated(self, aggregate: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
         """Let the wrapped strategy make a model and metrics; what is no model is refused, the old one stays.

@@ -242,6 +242,7 @@ class Orchestrator:
         lost: Mapping[str, tuple[Outcome, str]] | None = None,
         open_: Collection[str] = (),
         claims: Mapping[str, float] | None = None,
+        bounded: Mapping[str, str] | None = None,
     ) -> None:
         """Put on record what came back; see `Returned`.
 
@@ -263,12 +264,22 @@ class Orchestrator:
             Nodes whose task of this cycle may still come.
         claims : mapping of node to float, optional
             Samples by the apps' own account.
+        bounded : mapping of node to str, optional
+            Whose update was made smaller, and by how much.
         """
         if self.record is None or self._settled:
             return
         asked = self._settle(
             Returned(
-                used, failed, reports, round_trips or {}, moved or {}, lost or {}, open_, claims=claims or {}
+                used,
+                failed,
+                reports,
+                round_trips or {},
+                moved or {},
+                lost or {},
+                open_,
+                claims=claims or {},
+                bounded=bounded or {},
             )
         )
         without = [row for row in asked if row.outcome in (Outcome.FAILED, Outcome.REFUSED)]

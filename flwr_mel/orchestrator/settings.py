@@ -190,6 +190,10 @@ class Settings:
         The largest share of the weight in an average that one learner may have, whatever it claims. "auto":
         half, or three times the mean share where that is less; no bound for fewer than three learners. None:
         no bound, the paper's. Work is not touched by it, only what it counts for.
+    max_norm_ratio : float, optional
+        How many times as large as the middle one an update may be, more where more work was done; larger ones
+        are cut back. 3 leaves honest updates alone (docs/BENCHMARKS.md). Default: no bound; finding out how
+        large updates are costs about as much as averaging them.
     """
 
     cycle_time_s: float | None = None
@@ -218,6 +222,7 @@ class Settings:
     allow_insecure_shards: bool = False
     average: Average = Average.SAMPLES
     max_share: float | str | None = AUTO
+    max_norm_ratio: float | None = None
 
     def __post_init__(self) -> None:
         if self.cycle_time_s is not None:
@@ -259,6 +264,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise complain(name, "a name such as 'local-epochs'", value)
+        if self.max_norm_ratio is not None:
+            number("max_norm_ratio", self.max_norm_ratio, least=1, remedy="3 leaves honest updates alone.")
         if self.max_share is not None and self.max_share != AUTO:
             rule = "'auto', None, or a share above 0 and at most 1"
             share = self.max_share

@@ -115,6 +115,8 @@ class Returned:
         Whose task of this cycle is not back and may still come.
     claims : mapping of node to float
         Samples by the apps' own account.
+    bounded : mapping of node to str
+        Whose update was made smaller, and by how much.
     """
 
     used: Mapping[str, int] = field(default_factory=dict)
@@ -125,6 +127,7 @@ class Returned:
     lost: Mapping[str, tuple[Outcome, str]] = field(default_factory=dict)
     open: Collection[str] = ()
     claims: Mapping[str, float] = field(default_factory=dict)
+    bounded: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from flwr_mel.flower.arrays import Array as NDArray
 from flwr_mel.flower.arrays import Key
 from flwr_mel.flower.inner import weight_key
 from flwr_mel.flower.patience import Patience
+from flwr_mel.flower.sizes import cut_words
 from flwr_mel.flower.strategy import MelStrategy as Common
 from flwr_mel.flower.tasks import task_words
 from flwr_mel.flower.transport import check_transport
@@ -150,6 +151,10 @@ class MelStrategy(Common, Strategy):
         names = common_names([back.read[x] for x in sifted.metrics], self._arrays_name)
         for x, metrics in sifted.metrics.items():
             back.replies[x].content = back.read[x].content(metrics, sifted.keys, names)
+        over = self._oversized({x: back.read[x].reply for x in sifted.metrics})
+        for x, factor in over.items():
+            shrink = partial(self._sieve.cut_back, factor=factor)
+            back.replies[x].content = blended(back.replies[x].content, shrink, {})
         weights = {x: back.read[x].reply.weight for x in sifted.metrics}
         used = {x: weight for x, weight in weights.items() if x not in back.before}
         moved = {back.before[x]: weight for x, weight in weights.items() if x in back.before}
@@ -162,6 +167,7 @@ class MelStrategy(Common, Strategy):
             lost={back.before[x]: why for x, why in failed.items() if x in back.before},
             open_=back.open,
             claims=back.claims,
+            bounded={back.before.get(x, x): cut_words(factor) for x, factor in over.items()},
         )
         if not weights:
             return None, None
