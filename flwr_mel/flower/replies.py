@@ -18,7 +18,7 @@ from flwr_mel.flower.arrays import FINITE, Array, Key, check_array, flaw, kind, 
 from flwr_mel.flower.average import scaled
 from flwr_mel.flower.metrics import fill_in, odd_metrics
 from flwr_mel.flower.reasons import RefusedUpdate, reason
-from flwr_mel.flower.sizes import change, cut_back, too_large
+from flwr_mel.flower.sizes import change, cut_back
 
 Shapes = Mapping[Key, tuple[int, ...]]
 Layout = frozenset[tuple[Key, tuple[int, ...]]]
@@ -36,14 +36,14 @@ class Reply:
         What it reported.
     weight : int
         What it counts for.
-    work : float
-        Epochs times samples.
+    epochs : int
+        That were done for it.
     """
 
     arrays: Mapping[Key, Array]
     metrics: Mapping[str, Any]
     weight: int
-    work: float = 1.0
+    epochs: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,20 +183,15 @@ class Sieve:
         """
         return scaled(*self._beside(update), factor)
 
-    def oversized(self, replies: Mapping[str, Reply], ratio: float | None) -> dict[str, float]:
-        """Return by which factors updates are to be cut back that are much larger than the others'.
+    def sizes(self, replies: Mapping[str, Reply]) -> dict[str, float]:
+        """Return how large the changes are that updates make of the model.
 
         Parameters
         ----------
         replies : mapping of node to Reply
             Those that passed.
-        ratio : float, optional
-            How many times as large as the middle one's; None: any size will do.
         """
-        if ratio is None:
-            return {}
-        norms = {node: change(*self._beside(reply.arrays)) for node, reply in replies.items()}
-        return too_large(norms, {node: reply.work for node, reply in replies.items()}, ratio)
+        return {node: change(*self._beside(reply.arrays)) for node, reply in replies.items()}
 
     def cut_back(self, update: Mapping[Key, Array], factor: float) -> list[Array]:
         """Return an update's arrays with its change of the model made smaller; see `sizes.cut_back`.
@@ -206,7 +201,7 @@ class Sieve:
         update : mapping of key to array
             One that passed.
         factor : float
-            From `oversized`.
+            From `sizes.too_large`.
         """
         return cut_back(*self._beside(update), factor)
 

@@ -3,8 +3,8 @@
 One that is many times as large as the others' moves the average by itself, whatever its weight is. Honest
 updates differ, too: with the steps that were done, by about the square root of their number once the
 gradients of single batches are mostly noise. So the bound is a multiple of the middle one's size, times the
-square root of the work over the middle one's work, within limits, where that is more than 1; what is larger
-is cut back to it, in its own direction.
+square root of the work over the middle one's work, within limits, where that is more than 1. What is larger
+is cut back to the middle one's size, in its own direction.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def _finite_square(part: Array) -> float:
     return float(np.vdot(finite, finite).real)
 
 
-def too_large(norms: Mapping[str, float], works: Mapping[str, float], ratio: float) -> dict[str, float]:
-    """Return the factors by which updates are cut back, below 1; nobody else's is in it.
+def beside_the_usual(norms: Mapping[str, float], works: Mapping[str, float]) -> dict[str, float]:
+    """Return how many times as large as usual everybody's update is; empty: nobody can tell.
 
     Parameters
     ----------
@@ -73,18 +73,31 @@ def too_large(norms: Mapping[str, float], works: Mapping[str, float], ratio: flo
         How large everybody's is.
     works : mapping of str to float
         Epochs times samples.
-    ratio : float
-        How many times as large as the middle one's it may be.
     """
-    if len(norms) < _FEWEST:
+    sizes = np.array(list(norms.values()))
+    if len(norms) < _FEWEST or not (middle := float(np.median(sizes))) > 0:
         return {}
-    sizes = np.array([norms[node] for node in norms])
-    work = np.array([max(works.get(node, 1.0), 1.0) for node in norms])
-    middle = float(np.median(sizes))
-    if not middle > 0:
-        return {}
-    allowed = ratio * middle * np.clip(np.sqrt(work / np.median(work)), 1.0, _MOST_FOR_WORK)
-    return {node: float(allowed[k] / sizes[k]) for k, node in enumerate(norms) if sizes[k] > allowed[k]}
+    work = np.array([max(works[node], 1.0) for node in norms])
+    usual = middle * np.clip(np.sqrt(work / np.median(work)), 1.0, _MOST_FOR_WORK)
+    return dict(zip(norms, (sizes / usual).tolist(), strict=True))
+
+
+def too_large(norms: Mapping[str, float], works: Mapping[str, float], ratio: float) -> dict[str, float]:
+    """Return the factors by which updates are cut back, below 1; nobody else's is in it.
+
+    They are cut back to the middle one's size: what is beyond all that work explains has lost the benefit of
+    the doubt.
+
+    Parameters
+    ----------
+    norms, works : mappings of str to float
+        As for `beside_the_usual`.
+    ratio : float
+        How many times as large as usual an update may be.
+    """
+    middle = float(np.median(list(norms.values()))) if norms else 0.0
+    times = beside_the_usual(norms, works)
+    return {node: middle / norms[node] for node, size in times.items() if size > ratio}
 
 
 def cut_back(new: Sequence[Array], old: Sequence[Array | None], factor: float) -> list[Array]:
@@ -115,4 +128,4 @@ def cut_words(factor: float) -> str:
     factor : float
         From `too_large`.
     """
-    return f"sent an update {1 / factor:.3g} times as large as the others' allow: it was cut back"
+    return f"sent an update {1 / factor:.3g} times as large as the middle one: it was cut back to that"

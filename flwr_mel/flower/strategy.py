@@ -23,6 +23,7 @@ from flwr_mel.flower.names import Names, NamesLike
 from flwr_mel.flower.patience import Patience
 from flwr_mel.flower.reasons import RefusedUpdate
 from flwr_mel.flower.replies import Reply, Sieve
+from flwr_mel.flower.sizes import too_large
 from flwr_mel.learners import Device
 from flwr_mel.learning import Learning
 from flwr_mel.orchestrator import (
@@ -35,7 +36,7 @@ from flwr_mel.orchestrator import (
     Stopping,
     Stragglers,
 )
-from flwr_mel.orchestrator.averaging import AUTO
+from flwr_mel.orchestrator.averaging import AUTO, bounded_share, capped
 from flwr_mel.orchestrator.core import KEEP_RECORDS
 from flwr_mel.records import Callback, CycleRecord
 from flwr_mel.solvers import Exact
@@ -81,11 +82,11 @@ class MelStrategy:
         How many of the last cycles `records` has, and every checkpoint. Callbacks get all of them.
     max_share : float or str, optional
         The largest share of the weight in an average that one learner may have, whatever it claims. "auto":
-        half, or three times the mean share where that is less; none for fewer than three learners. None: no
+        half, or twice the mean share where that is less; none for fewer than three learners. None: no
         bound.
     max_norm_ratio : float, optional
         How many times as large as the middle one an update may be, more where more work was done; larger ones
-        are cut back. Default: no bound.
+        are cut back to the middle one's size. 2 is a good value; default: no bound.
     names : mapping of node id to name, or path, optional
         Which node, that is which key, goes by which name, whatever the nodes claim; or a JSON file with
         that, which may grow during a run. Nodes that are not in it go by their ids.
@@ -237,7 +238,16 @@ class MelStrategy:
 
     def _oversized(self, replies: Mapping[str, Reply]) -> dict[str, float]:
         """Return by which factors updates are to be cut back that are much larger than the others'."""
-        return self._sieve.oversized(replies, self.orchestrator.settings.max_norm_ratio)
+        settings = self.orchestrator.settings
+        if settings.max_norm_ratio is None or not replies:
+            return {}
+        # Work that does not count is no excuse.
+        weights = [reply.weight for reply in replies.values()]
+        share = bounded_share(settings.max_share, len(replies))
+        if share is not None:
+            weights = capped(weights, list(replies), share)
+        works = {x: r.epochs * float(n) for (x, r), n in zip(replies.items(), weights, strict=True)}
+        return too_large(self._sieve.sizes(replies), works, settings.max_norm_ratio)
 
     def _aggregated(self, aggregate: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
         """Let the wrapped strategy make a model and metrics; what is no model is refused, the old one stays.

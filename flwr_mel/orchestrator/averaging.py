@@ -10,9 +10,10 @@ so that data count for p_k, whatever the work was. Steps are counted in samples,
 size is everybody's and cancels.
 
 Weights follow from what learners hold and how fast they are, which is their word. So that no word makes one
-of them the model, nobody has more than a share of the weight: half of it, or three times the mean share where
-that is less. Half, because who has more than that moves the model where it wants, whatever the others do;
-three times, because honest fleets of unequal devices seldom differ by more.
+of them the model, nobody has more than a share of the weight: half of it, or twice the mean share where that
+is less. Half, because who has more than that moves the model where it wants, whatever the others do; twice,
+because so one liar in five, or two in ten, stay a minority (bench/attacks.py), and honest fleets seldom have
+anybody far above it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from enum import StrEnum
 
 #: The default of `Settings.max_share`: see `bounded_share`.
 AUTO = "auto"
-_MOST, _TIMES_THE_MEAN = 0.5, 3.0
+_MOST, _TIMES_THE_MEAN = 0.5, 2.0
 #: Of fewer learners none is in the minority.
 FEWEST = 3
 
@@ -103,8 +104,8 @@ def bounded_share(asked: float | str | None, learners: int) -> float | None:
     Parameters
     ----------
     asked : float or str, optional
-        Of the settings; "auto": half, or three times the mean share where that is less, and no bound for
-        fewer than three learners, of whom none is in the minority.
+        Of the settings; "auto": half, or twice the mean share where that is less, and no bound for fewer
+        than three learners, of whom none is in the minority.
     learners : int
         How many there are.
     """

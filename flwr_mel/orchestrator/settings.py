@@ -188,12 +188,12 @@ class Settings:
         "nova-held" (FedNova's, p_k = n_k / n, what learners say they hold, at most `max_samples`).
     max_share : float or str, optional
         The largest share of the weight in an average that one learner may have, whatever it claims. "auto":
-        half, or three times the mean share where that is less; no bound for fewer than three learners. None:
+        half, or twice the mean share where that is less; no bound for fewer than three learners. None:
         no bound, the paper's. Work is not touched by it, only what it counts for.
     max_norm_ratio : float, optional
         How many times as large as the middle one an update may be, more where more work was done; larger ones
-        are cut back. 3 leaves honest updates alone (docs/BENCHMARKS.md). Default: no bound; finding out how
-        large updates are costs about as much as averaging them.
+        are cut back to the middle one's size. 2 leaves almost all honest updates alone (docs/BENCHMARKS.md).
+        Default: no bound, because finding out how large updates are takes as long as checking them.
     """
 
     cycle_time_s: float | None = None
@@ -265,7 +265,12 @@ class Settings:
             if value is not None and (not isinstance(value, str) or not value):
                 raise complain(name, "a name such as 'local-epochs'", value)
         if self.max_norm_ratio is not None:
-            number("max_norm_ratio", self.max_norm_ratio, least=1, remedy="3 leaves honest updates alone.")
+            number(
+                "max_norm_ratio",
+                self.max_norm_ratio,
+                least=1,
+                remedy="2 leaves almost all honest updates alone.",
+            )
         if self.max_share is not None and self.max_share != AUTO:
             rule = "'auto', None, or a share above 0 and at most 1"
             share = self.max_share

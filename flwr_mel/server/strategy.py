@@ -211,8 +211,7 @@ class MelStrategy(Common, Strategy):
         weight = weight_of(task, self.orchestrator.settings, result.num_examples, report)
         check_metrics(result.metrics)
         metrics = {key: value for key, value in result.metrics.items() if not key.startswith("mel-")}
-        work = float(max(task.epochs, 1) * weight)
-        return Reply(self._views(result.parameters), metrics, weight, work)
+        return Reply(self._views(result.parameters), metrics, weight, max(task.epochs, 1))
 
     # --- evaluation and the end of a cycle -------------------------------------------------------------
 

@@ -59,14 +59,14 @@ class Read:
     others: Mapping[str, ConfigRecord]
 
     def after(self, epochs: int) -> Read:
-        """Return it with the work that was done for it.
+        """Return it with the epochs that were done for it.
 
         Parameters
         ----------
         epochs : int
             Of the task; 0: everybody's own.
         """
-        return replace(self, reply=replace(self.reply, work=float(max(epochs, 1) * self.reply.weight)))
+        return replace(self, reply=replace(self.reply, epochs=max(epochs, 1)))
 
     def content(self, metrics: Mapping[str, Any], keys: Iterable[Key], names: tuple[str, str]) -> RecordDict:
         """Put it together again for the inner strategy.

@@ -14,7 +14,7 @@ from tests.orchestrator.tools import finish, words
 
 def test_the_default_follows_from_the_number_of_learners():
     assert [bounded_share("auto", k) for k in (1, 2, 3, 5, 6, 10, 50)] == [
-        None, None, 0.5, 0.5, 0.5, 0.3, 0.06,
+        None, None, 0.5, 0.4, 1 / 3, 0.2, 0.04,
     ]  # fmt: skip
     assert bounded_share(None, 10) is None
     # What is asked for cannot be less than everybody's equal share.
@@ -68,7 +68,7 @@ def liar_among(k, **options):
 
 
 def test_a_liar_does_not_own_the_average_and_the_record_says_so():
-    for limit, most in (("auto", 0.5), (0.3, 0.3), (None, 1.0)):
+    for limit, most in (("auto", 0.4), (0.3, 0.3), (None, 1.0)):
         brain = liar_among(4, max_share=limit)
         plan = brain.plan(1, list(brain.state.learners))
         brain.settle({t.node: t.samples for t in plan.tasks}, {}, {})

@@ -61,12 +61,12 @@ def test_what_is_too_large_is_cut_back_and_the_record_says_so(api, times):
         new, _ = client(1.0)(k, 1, MODEL)
         sizes.append(change(list(new.values()), list(MODEL.values())))
     middle = float(np.median(sizes))
-    # A fifth of what is allowed is all that one of five moves the average by; the others about as much more.
+    # It moves the average by no more than the middle one does.
     assert moved[0] > times / K
-    assert moved[1] < 3 * middle / K + sum(sizes[: K - 1]) / K
+    assert moved[1] < middle / K + sum(sizes[: K - 1]) / K
     *others, liar = bound.strategy.records[0].learners
     assert liar.bounded.startswith("sent an update ")
-    assert float(liar.bounded.split()[3]) == pytest.approx(sizes[-1] * times / middle / 3, rel=0.3)
+    assert float(liar.bounded.split()[3]) == pytest.approx(sizes[-1] * times / middle, rel=0.3)
     assert all(not row.bounded for row in others)
     assert any("max_norm_ratio" in note for note in bound.strategy.records[0].notes)
     # Counters are handed on as they came.
@@ -76,14 +76,15 @@ def test_what_is_too_large_is_cut_back_and_the_record_says_so(api, times):
 def test_more_work_may_change_more_up_to_a_limit():
     norms = {str(k): 1.0 for k in range(4)} | {"x": 9.0}
     works = dict.fromkeys(norms, 100.0)
-    assert too_large(norms, works, 3.0) == {"x": pytest.approx(1 / 3)}
-    assert too_large(norms, works | {"x": 400.0}, 3.0) == {"x": pytest.approx(2 / 3)}
-    assert too_large(norms, works | {"x": 900.0}, 3.0) == {}
+    assert too_large(norms, works, 3.0) == {"x": pytest.approx(1 / 9)}
+    assert too_large(norms, works | {"x": 400.0}, 3.0) == {"x": pytest.approx(1 / 9)}
+    assert too_large(norms, works | {"x": 901.0}, 3.0) == {}
     # A claim of endless work makes no endless update.
-    assert too_large({**norms, "x": 24.0}, works | {"x": 1e12}, 3.0) == {"x": pytest.approx(0.5)}
+    assert too_large({**norms, "x": 24.0}, works | {"x": 1e12}, 3.0) == {"x": pytest.approx(1 / 24)}
     # Where most change nothing, or there are but two, nobody can tell.
-    assert too_large({"a": 0.0, "b": 0.0, "c": 5.0}, {}, 3.0) == {}
-    assert too_large({"a": 1.0, "b": 50.0}, {}, 3.0) == {}
+    assert too_large({"a": 0.0, "b": 0.0, "c": 5.0}, {"a": 1.0, "b": 1.0, "c": 1.0}, 3.0) == {}
+    assert too_large({"a": 1.0, "b": 50.0}, {"a": 1.0, "b": 1.0}, 3.0) == {}
+    assert too_large({}, {}, 3.0) == {}
 
 
 def test_norms_of_all_kinds_of_arrays():
