@@ -1,4 +1,4 @@
-"""One registered liar does not own the model: it claims a million samples and endless speed, and sends poison.
+"""One registered liar does not own the model: it claims a million samples and endless speed.
 
 The runs are those of bench/attacks.py, whose table has more of them.
 """
