@@ -88,6 +88,7 @@ bench: install  ## Measure solvers, strategies, simulation, learning, a soak; wr
 	$(PY) -m bench.sweep
 	$(PY) -m bench.startup
 	$(PY) -m bench.learning
+	$(PY) -m bench.attacks
 	$(PY) -m bench.soak
 
 # The oldest Flower of pyproject.toml, and the newest that can be installed. test_asking looks into Flower 1.41,

@@ -338,7 +338,7 @@ def _cell(row: dict[str, Any]) -> str:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--no-write", action="store_true", help="print only")
     args = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
