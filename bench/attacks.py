@@ -104,14 +104,14 @@ ATTACKS: dict[str, Callable[[Arrays, Arrays, Rng], Arrays]] = {
     "label flip": lambda _, new, __: new,  # its labels are others
 }
 # No tasks of several cycles: `run` does all of them at once.
-_TASK = {
+_TASK: dict[str, Any] = {
     "cycle_time_s": CYCLE_S,
     "staleness": 2,
     "max_epochs": 4,
     "stragglers": "exclude",
 }
-_OPEN = {**_TASK, "max_share": None, "learning": False}
-_BOUND = {**_TASK, "learning": True, "max_norm_ratio": 2.0}
+_OPEN: dict[str, Any] = {**_TASK, "max_share": None, "learning": False}
+_BOUND: dict[str, Any] = {**_TASK, "learning": True, "max_norm_ratio": 2.0}
 
 
 def _nodes(learners: int) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def run(
         for message in made.configure_train(cycle, ArrayRecord(w), ConfigRecord(), grid):
             k = message.metadata.dst_node_id - 1000
             message.metadata.__dict__["_message_id"] = f"task-{cycle}-{k}"
-            task = next(iter(message.content.config_records.values()), {})
+            task: Any = next(iter(message.content.config_records.values()), {})
             epochs, samples = int(task.get(wire.EPOCHS, 2)), int(task.get(wire.SAMPLES, len(parts[k])))
             own = np.random.default_rng([seed, cycle, k])
             rows = own.permutation(parts[k])[:samples]
@@ -223,8 +223,8 @@ def _reply(
 ) -> Message:
     said = {**words[message.metadata.dst_node_id], wire.TRAIN_SECONDS: 0.0 if lying else seconds}
     metrics = MetricRecord({"num-examples": 1_000_000 if lying else used})
-    content = {"arrays": ArrayRecord(new), "metrics": metrics, wire.RECORD: ConfigRecord(said)}
-    return Message(RecordDict(content), reply_to=message)
+    records = RecordDict({"arrays": ArrayRecord(new), "metrics": metrics, wire.RECORD: ConfigRecord(said)})
+    return Message(records, reply_to=message)
 
 
 def _liars_weight(made: MelStrategy, lying: set[int]) -> float:
@@ -342,7 +342,7 @@ def main() -> None:
     parser.add_argument("--no-write", action="store_true", help="print only")
     args = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # type: ignore[assignment]
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
     result = measure(args.seeds)
     print(report(result))
     if not args.no_write:

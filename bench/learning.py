@@ -339,9 +339,10 @@ orchestrator without learning. Moving average: of the last 5 ratios; "0.95": of 
 their standard deviations. The oracles know the true mean of the very cycle; "0.95" also the noise, and adds
 its 0.95 quantile to both costs.
 
-What is promised holds while nothing jumps. A report that took longer than planned bounds the next task at once,
-so that each jump upwards costs about one late report, whatever was promised, and a single outlier a task or two
-that are shorter than they need be. A jump downwards is believed at the second report, step by step.
+What is promised holds while nothing jumps. A report that took longer than planned bounds the next task at
+once, so that each jump upwards costs about one late report, whatever was promised, and a single outlier a
+task or two that are shorter than they need be. A jump downwards is believed at the second report, step by
+step.
 
 Share of reports that miss T:
 """,
