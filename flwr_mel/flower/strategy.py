@@ -303,10 +303,17 @@ def summary_of(settings: Settings) -> list[str]:
         f"limits: {', '.join([*limits, '']) if limits else ''}each learner's own",
         f"solver: {settings.solver!r} | mode: {settings.mode} | if infeasible: {settings.on_infeasible}",
         f"learning: {learning} | average: {settings.average}",
+        f"of one learner: share of the weight {_words(settings.max_share)}, "
+        f"size of an update {_words(settings.max_norm_ratio)}",
         f"stragglers: {settings.stragglers}"
         + (f", up to {settings.max_span} cycles per task" if settings.stragglers is Stragglers.SPAN else ""),
         f"stopping: {', '.join(asked) or 'after the last round'}",
     ]
+
+
+def _words(bound: float | str | None) -> str:
+    """Say what a bound is."""
+    return "as it comes" if bound is None else f"bounded ({bound})"
 
 
 def _callables(callbacks: Any) -> list[Callback]:

@@ -121,6 +121,7 @@ def test_the_summary_tells_what_was_asked_for(api, caplog, monkeypatch):
         "at least 5 samples each, at most 600, at most 40 epochs, replies within 12.5 s",
         "solver: Exact(",
         "learning: Learning(",
+        "of one learner: share of the weight bounded (auto), size of an update as it comes",
         "stopping: target=0.9",
     ):
         assert words in caplog.text
