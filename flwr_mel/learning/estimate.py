@@ -129,8 +129,10 @@ class Estimate:
         level : float
             As for `factors`.
         """
+        if not self.samples or self.floor[0] <= self.compute.mean:
+            return None
         margin = self.compute.margin(level) * self.safety
-        return self.samples if self.samples and self.floor[0] > self.compute.mean + margin else None
+        return self.samples if self.floor[0] > self.compute.mean + margin else None
 
     @property
     def _filters(self) -> tuple[LogFilter, LogFilter, LogFilter]:
