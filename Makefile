@@ -93,6 +93,7 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(PY) -m bench.startup
 	$(PY) -m bench.learning
 	$(if $(LINKS),$(PY) -m bench.traces --links $(LINKS))
+	$(PY) -m bench.attacks
 	$(PY) -m bench.soak
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
 	$(PY) -m bench.gallery

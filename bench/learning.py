@@ -412,11 +412,12 @@ long. "Late rule" is the orchestrator without learning. Moving average: of the l
 last 10, and 1.645 of their standard deviations. The oracles know the true mean of the very cycle; "0.95" also
 the noise, and adds its 0.95 quantile to both costs.
 
-What is promised holds while nothing jumps. A jump is believed at the second report that shows it, so that
-each one upwards costs about two late reports, whatever was promised; a single outlier is never followed.
-Where a learner jumps again and again, the margin grows until the promised share is kept, which takes a few
-late reports of each learner: over cycles {LONG // 2} to {LONG}, learning at 0.95 misses {long["bursts"]:.1%}
-in bursts and {long["spikes"]:.1%} with spikes.
+What is promised holds while nothing jumps. A report that took longer than planned bounds the next task at
+once, so that each jump upwards costs about one late report, whatever was promised, and a single outlier a
+task or two that are shorter than they need be. A jump downwards is believed at the second report, step by
+step. Where a learner jumps again and again, the margin grows until the promised share is kept, which takes a
+few late reports of each learner: over cycles {LONG // 2} to {LONG}, learning at 0.95 misses
+{long["bursts"]:.1%} in bursts and {long["spikes"]:.1%} with spikes.
 
 Share of reports that miss T:
 """,

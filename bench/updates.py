@@ -32,11 +32,17 @@ def main() -> None:
     parser.add_argument("--parameters", type=int, default=50_000_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--no-write", action="store_true", help="print only")
-    parser.add_argument("--one", nargs=3, metavar=("API", "STRATEGY", "KIND"), help="measure in this process")
+    parser.add_argument(
+        "--one",
+        nargs=3,
+        metavar=("API", "STRATEGY", "KIND"),
+        help="measure in this process; plain, wrapped or bounded",
+    )
     args = parser.parse_args()
     if args.one:
         api, name, kind = args.one
-        print(json.dumps(one(api, name, args.parameters, wrapped=kind == "wrapped")))
+        settings = {"bounded": {"max_norm_ratio": 2.0}}.get(kind, {})
+        print(json.dumps(one(api, name, args.parameters, wrapped=kind != "plain", **settings)))
         return
     rows = [
         compare(api, name, args.parameters, args.repeats)
@@ -93,12 +99,12 @@ def report(result: dict[str, Any]) -> str:
 # --- one measurement --------------------------------------------------------------------------------------
 
 
-def one(api: str, name: str, parameters: int, *, wrapped: bool) -> dict[str, float]:
+def one(api: str, name: str, parameters: int, *, wrapped: bool, **settings: Any) -> dict[str, float]:
     """Train; return the strategy's processor time and the process's peak memory."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     rng = np.random.default_rng(0)
     model = [rng.normal(size=parameters // LAYERS).astype(np.float32) for _ in range(LAYERS)]
-    spent = (messages if api == "message" else results)(name, model, wrapped=wrapped)
+    spent = (messages if api == "message" else results)(name, model, wrapped=wrapped, **settings)
     return {"cpu_s": spent, "peak_mb": _peak_mb()}
 
 
@@ -107,7 +113,7 @@ def _peak_mb() -> float:
     return next(float(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM"))
 
 
-def messages(name: str, model: list[Any], *, wrapped: bool) -> float:
+def messages(name: str, model: list[Any], *, wrapped: bool, **settings: Any) -> float:
     """Measure the Message API."""
     from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
@@ -131,14 +137,14 @@ def messages(name: str, model: list[Any], *, wrapped: bool) -> float:
     nodes = {"fraction_evaluate": 0.0, "min_train_nodes": LEARNERS, "min_available_nodes": LEARNERS}
     strategy = getattr(message, name)(**nodes)
     if wrapped:
-        strategy = MelStrategy(strategy, cycle_time_s=10.0)
+        strategy = MelStrategy(strategy, cycle_time_s=10.0, **settings)
     clock = Clock(strategy, ("configure_train", "aggregate_train"))
     arrays = ArrayRecord(model, keep_input=False)
     strategy.start(InProcessGrid(app, LEARNERS), arrays, num_rounds=CYCLES)
     return sum(clock.seconds)
 
 
-def results(name: str, model: list[Any], *, wrapped: bool) -> float:
+def results(name: str, model: list[Any], *, wrapped: bool, **settings: Any) -> float:
     """Measure the classic API."""
     from flwr.common import Code, FitRes, GetPropertiesRes, Status
     from flwr.common import ndarrays_to_parameters as to_parameters
@@ -169,7 +175,7 @@ def results(name: str, model: list[Any], *, wrapped: bool) -> float:
     given = {"initial_parameters": parameters} if name == "FedAdam" else {}
     strategy = getattr(classic, name)(**clients, **given)
     if wrapped:
-        strategy = MelStrategy(strategy, cycle_time_s=10.0)
+        strategy = MelStrategy(strategy, cycle_time_s=10.0, **settings)
     parameters = strategy.initialize_parameters(manager) or parameters
     given.clear()
     clock = Clock(strategy, ("configure_fit", "aggregate_fit"))

@@ -22,7 +22,8 @@ Bounds = tuple[np.float64, np.float64]
 #: strategies compute norms and second moments. One overflow there would outlive the cycle.
 LARGEST = np.float64(1e15)
 FINITE: Bounds = (np.finfo(np.float64).min, np.finfo(np.float64).max)
-_CHUNK = 1 << 17
+#: Numbers that are looked at together, so that they stay in the processor's cache.
+CHUNK = 1 << 17
 # bfloat16 is no type of numpy's: its arrays are saved and read back as two opaque bytes. Without the sign
 # such bytes are ordered as the numbers are.
 _BFLOAT16 = np.dtype("V2")
@@ -115,15 +116,15 @@ def _chunks(array: Array) -> Iterator[Array]:
         yield array
         return
     flat = array.reshape(-1, order="A")
-    for start in range(0, flat.size, _CHUNK):
-        yield flat[start : start + _CHUNK]
+    for start in range(0, flat.size, CHUNK):
+        yield flat[start : start + CHUNK]
 
 
 def _excused(new: Array, old: Array | None, within: Bounds, *, trusted: bool) -> bool:
     """Whether the model's values are out of bounds wherever the new ones are, on the same side."""
     if old is None:
         return False
-    for x, mine in np.nditer([new, old], ["external_loop", "buffered"], buffersize=_CHUNK):
+    for x, mine in np.nditer([new, old], ["external_loop", "buffered"], buffersize=CHUNK):
         fits = (x >= within[0]) & (x <= within[1])
         same = ((x > within[1]) & (mine > LARGEST)) | ((x < within[0]) & (mine < -LARGEST))
         lost = ~np.isfinite(x) & (~np.isfinite(mine) if trusted else np.isnan(mine))

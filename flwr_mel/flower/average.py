@@ -58,12 +58,21 @@ def scaled(new: Sequence[Array], old: Sequence[Array | None], factor: float) -> 
         return list(new)
     fixed = statistics(new)
     return [
-        x if i in fixed or mine is None or mine.shape != x.shape else _moved(x, mine, factor)
+        x if i in fixed or mine is None or mine.shape != x.shape else moved_by(x, mine, factor)
         for i, (x, mine) in enumerate(zip(new, old, strict=True))
     ]
 
 
-def _moved(new: Array, old: Array, factor: float) -> Array:
+def moved_by(new: Array, old: Array, factor: float) -> Array:
+    """Return an array whose change of the model is multiplied, computed in double precision.
+
+    Parameters
+    ----------
+    new, old : arrays
+        A learner's and the model's, of one shape.
+    factor : float
+        Any.
+    """
     wide = np.complex128 if new.dtype.kind == "c" else np.float64
     with np.errstate(invalid="ignore", over="ignore"):  # masks of -inf; what is too large is refused later
         start = old.astype(wide)

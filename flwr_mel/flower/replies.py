@@ -18,6 +18,7 @@ from flwr_mel.flower.arrays import FINITE, Array, Key, check_array, flaw, kind, 
 from flwr_mel.flower.average import scaled
 from flwr_mel.flower.metrics import fill_in, odd_metrics
 from flwr_mel.flower.reasons import RefusedUpdate, reason
+from flwr_mel.flower.sizes import change, cut_back
 
 Shapes = Mapping[Key, tuple[int, ...]]
 Layout = frozenset[tuple[Key, tuple[int, ...]]]
@@ -35,11 +36,14 @@ class Reply:
         What it reported.
     weight : int
         What it counts for.
+    epochs : int
+        That were done for it.
     """
 
     arrays: Mapping[Key, Array]
     metrics: Mapping[str, Any]
     weight: int
+    epochs: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,33 @@ class Sieve:
         factor : float
             From `Blend`.
         """
-        return scaled(list(update.values()), [self._model.get(key[-1:]) for key in update], factor)
+        return scaled(*self._beside(update), factor)
+
+    def sizes(self, replies: Mapping[str, Reply]) -> dict[str, float]:
+        """Return how large the changes are that updates make of the model.
+
+        Parameters
+        ----------
+        replies : mapping of node to Reply
+            Those that passed.
+        """
+        return {node: change(*self._beside(reply.arrays)) for node, reply in replies.items()}
+
+    def cut_back(self, update: Mapping[Key, Array], factor: float) -> list[Array]:
+        """Return an update's arrays with its change of the model made smaller; see `sizes.cut_back`.
+
+        Parameters
+        ----------
+        update : mapping of key to array
+            One that passed.
+        factor : float
+            From `sizes.too_large`.
+        """
+        return cut_back(*self._beside(update), factor)
+
+    def _beside(self, update: Mapping[Key, Array]) -> tuple[list[Array], list[Array | None]]:
+        """Return an update's arrays and the model's in the same order."""
+        return list(update.values()), [self._model.get(key[-1:]) for key in update]
 
     def judge(self, result: Mapping[Key, Array]) -> str:
         """Say what is wrong with the model that the wrapped strategy made; "" if nothing is.

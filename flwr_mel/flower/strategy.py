@@ -19,9 +19,11 @@ from flwr_mel.flower.arrays import Array, Key
 from flwr_mel.flower.inner import Undo, check_inner, needed_metrics, rule_of
 from flwr_mel.flower.inner_state import InnerState
 from flwr_mel.flower.moving import Models
+from flwr_mel.flower.names import Names, NamesLike
 from flwr_mel.flower.patience import Patience
 from flwr_mel.flower.reasons import RefusedUpdate
-from flwr_mel.flower.replies import Sieve
+from flwr_mel.flower.replies import Reply, Sieve
+from flwr_mel.flower.sizes import too_large
 from flwr_mel.learners import Device
 from flwr_mel.learning import Learning
 from flwr_mel.orchestrator import (
@@ -34,6 +36,7 @@ from flwr_mel.orchestrator import (
     Stopping,
     Stragglers,
 )
+from flwr_mel.orchestrator.averaging import AUTO, bounded_share, capped
 from flwr_mel.orchestrator.core import KEEP_RECORDS
 from flwr_mel.records import Callback, CycleRecord
 from flwr_mel.solvers import Exact
@@ -77,6 +80,16 @@ class MelStrategy:
         False: there must not be any yet.
     keep_records : int
         How many of the last cycles `records` has, and every checkpoint. Callbacks get all of them.
+    max_share : float or str, optional
+        The largest share of the weight in an average that one learner may have, whatever it claims. "auto":
+        half, or twice the mean share where that is less; none for fewer than three learners. None: no
+        bound.
+    max_norm_ratio : float, optional
+        How many times as large as the middle one an update may be, more where more work was done; larger ones
+        are cut back to the middle one's size. 2 is a good value; default: no bound.
+    names : mapping of node id to name, or path, optional
+        Which node, that is which key, goes by which name, whatever the nodes claim; or a JSON file with
+        that, which may grow during a run. Nodes that are not in it go by their ids.
     learning : Learning or bool, optional
         Plan with times and energies learnt from the replies: True, or a `Learning`, for everybody, False for
         nobody. Default: for learners that declare nothing of themselves.
@@ -129,12 +142,15 @@ class MelStrategy:
         max_span: int = 4,
         quorum: float = 1.0,
         turn_after: int = 10,
+        max_share: float | str | None = AUTO,
+        max_norm_ratio: float | None = None,
         callbacks: Iterable[Callback] = (),
         probe_timeout_s: float = 120.0,
         idle_timeout_s: float = 0.0,
         checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
         resume: bool = True,
         keep_records: int = KEEP_RECORDS,
+        names: NamesLike | None = None,
     ) -> None:
         check_inner(inner_strategy, self._kind, self._other)
         average = rule_of(inner_strategy, average)
@@ -150,6 +166,7 @@ class MelStrategy:
         self._keeper = Keeper(checkpoints, resume, state, self.orchestrator, self._named, self._models)
         self._sieve = Sieve(needed_metrics(inner_strategy))
         self._undo = Undo(inner_strategy)
+        self._names = Names(names)
         self._set_up(Patience(probe_timeout_s, idle_timeout_s))
         self._built = True
 
@@ -222,6 +239,19 @@ class MelStrategy:
                 "arrays in numpy's format."
             ) from None
 
+    def _oversized(self, replies: Mapping[str, Reply]) -> dict[str, float]:
+        """Return by which factors updates are to be cut back that are much larger than the others'."""
+        settings = self.orchestrator.settings
+        if settings.max_norm_ratio is None or not replies:
+            return {}
+        # Work that does not count is no excuse.
+        weights = [reply.weight for reply in replies.values()]
+        share = bounded_share(settings.max_share, len(replies))
+        if share is not None:
+            weights = capped(weights, list(replies), share)
+        works = {x: r.epochs * float(n) for (x, r), n in zip(replies.items(), weights, strict=True)}
+        return too_large(self._sieve.sizes(replies), works, settings.max_norm_ratio)
+
     def _aggregated(self, aggregate: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
         """Let the wrapped strategy make a model and metrics; what is no model is refused, the old one stays.
 
@@ -277,6 +307,8 @@ def summary_of(settings: Settings) -> list[str]:
         f"limits: {', '.join([*limits, '']) if limits else ''}each learner's own",
         f"solver: {solver} | mode: {settings.mode} | if infeasible: {settings.on_infeasible}",
         f"learning: {learning} | average: {settings.average}",
+        f"of one learner: share of the weight {_words(settings.max_share)}, "
+        f"size of an update {_words(settings.max_norm_ratio)}",
         f"stragglers: {settings.stragglers}"
         + (f", up to {settings.max_span} cycles per task" if settings.stragglers is Stragglers.SPAN else ""),
         f"stopping: {_asked(settings.stopping) or 'after the last round'}",
@@ -288,6 +320,11 @@ def _asked(thing: Any) -> str:
     options = fields(thing) if is_dataclass(thing) else ()
     asked = [(option.name, getattr(thing, option.name), option.default) for option in options]
     return ", ".join(f"{name}={value}" for name, value, usual in asked if value != usual)
+
+
+def _words(bound: float | str | None) -> str:
+    """Say what a bound is."""
+    return "as it comes" if bound is None else f"bounded ({bound})"
 
 
 def _callables(callbacks: Any) -> list[Callback]:

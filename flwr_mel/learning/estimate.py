@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flwr_mel._validate import complain, count, number
-from flwr_mel.learning.logfilter import LogFilter
+from flwr_mel._validate import MAX_COUNT, complain, count, number
+from flwr_mel.learning.logfilter import REACH, LogFilter
 from flwr_mel.learning.observation import Observation
 from flwr_mel.learning.settings import Learning
 
@@ -21,7 +21,11 @@ _DEARER = 1000.0
 _FADE, _MOST_IDLE = 0.9, 100
 _FORGIVEN = 0.1
 _LEAST_SAFETY, _MOST_SAFETY = 0.6, 6.0
-_LEAST_STEP, _MOST_STEP = 0.1, 1.0
+_LEAST_STEP, _MOST_STEP = 0.1, 0.5
+# Quick to react, slow to trust: from one task to the next a learner is taken for at most so much faster.
+# Of the first reports this does not hold: they are what a learner is known by, and the server bounds what it
+# makes of newcomers by the others.
+_GROWTH, _KNOWN = math.log(2.0), 2
 _FILTERS = ("compute", "link", "energy")
 
 
@@ -48,6 +52,15 @@ class Estimate:
         Of computing in the last task's time.
     idle : int
         Cycles without a task. What is held against a learner fades meanwhile: it could not show otherwise.
+    floor : tuple of two floats
+        Log-factors of computing and link below which no plan goes. A task that took longer than planned sets
+        them to what it took: the filters, which single reports cannot fool, follow later. And no plan's are
+        below half of the last one's, so that a learner that is quick again is given more step by step.
+    delivered : int
+        Tasks that came back.
+    samples : int
+        The most samples of the next task while the floor is what it is planned with: as many as the last one
+        had time for, or twice as many if it was in time.
     """
 
     compute: LogFilter
@@ -59,6 +72,9 @@ class Estimate:
     share: float | None = None
     idle: int = 0
     step: float = _LEAST_STEP
+    floor: tuple[float, float] = (-REACH, -REACH)
+    delivered: int = 0
+    samples: int = 0
 
     @classmethod
     def start(cls, costs: Costs, *, declared: bool, assumed: bool, learning: Learning) -> Estimate:
@@ -101,11 +117,27 @@ class Estimate:
             own, other = self.share * margins[0], (1 - self.share) * margins[1]
             together = math.hypot(own, other) / (own + other)
             margins[0], margins[1] = margins[0] * together, margins[1] * together
+        floors = (*self.floor, -REACH)
         compute, link, energy = (
-            math.exp(self._faded(x.mean + margin)) if told or x.seen else 1.0
-            for told, x, margin in zip(self.told, self._filters, margins, strict=True)
+            math.exp(self._faded(max(x.mean + margin, floor))) if told or x.seen else 1.0
+            for told, x, margin, floor in zip(self.told, self._filters, margins, floors, strict=True)
         )
         return compute, link, energy
+
+    def most_samples(self, level: float) -> int | None:
+        """Return the most samples of a learner that was slow of late; None: no bound.
+
+        Time is not all: one with data for several cycles would be given all of them at once.
+
+        Parameters
+        ----------
+        level : float
+            As for `factors`.
+        """
+        if not self.samples or self.floor[0] <= self.compute.mean:
+            return None
+        margin = self.compute.margin(level) * self.safety
+        return self.samples if self.floor[0] > self.compute.mean + margin else None
 
     @property
     def _filters(self) -> tuple[LogFilter, LogFilter, LogFilter]:
@@ -151,10 +183,19 @@ class Estimate:
         expected = (compute * math.exp(self.compute.mean), link * math.exp(self.link.mean))
         if seen.late_after_s is not None:
             missing = _log_ratio(seen.late_after_s, sum(expected))
+            # Nobody knows how late it would have been, nor why: less computing helps in any case.
+            self._brake(level, seen, self.compute.mean + missing + _GROWTH, None)
             for x in (self.compute, self.link):
                 x.observe_at_least(x.mean + missing, self._drift(x, learning))
         elif seen.train_s is not None or seen.round_trip_s is not None:
             train_s, link_s = self._split(seen, compute, expected)
+            self._brake(
+                level,
+                seen,
+                _log_ratio(train_s, compute),
+                None if link_s is None else _log_ratio(link_s, link),
+            )
+            self.delivered += 1
             self._learn(self.compute, train_s, compute, learning)
             if link_s is not None:
                 self._learn(self.link, link_s, link, learning)
@@ -165,6 +206,20 @@ class Estimate:
         self.share = computing / (computing + linking)
         self._account(seen, level)
         self.idle = 0
+
+    def _brake(self, level: float, seen: Observation, compute: float, link: float | None) -> None:
+        """Bound the next plans by what a task took, in log-factors, and by what it was planned with."""
+        if not seen.planned_s:
+            return
+        planned = [math.log(factor) for factor in self.factors(level)[:2]]
+        floors = []
+        for x, plan, took in zip(self._filters, planned, (compute, link), strict=False):
+            floor = plan - _GROWTH if x.seen >= _KNOWN else -REACH
+            floors.append(floor if took is None or took <= plan else max(took, floor))
+        self.floor = (min(max(floors[0], -REACH), REACH), min(max(floors[1], -REACH), REACH))
+        over = max(compute - planned[0], 0.0)
+        fits = seen.samples * (math.exp(-over) if over else 2)
+        self.samples = max(min(int(fits), MAX_COUNT), 1)
 
     @property
     def _claim(self) -> float:
@@ -219,6 +274,9 @@ class Estimate:
             "share": self.share,
             "idle": self.idle,
             "step": self.step,
+            "floor": list(self.floor),
+            "delivered": self.delivered,
+            "samples": self.samples,
         }
 
     @classmethod
@@ -230,22 +288,43 @@ class Estimate:
         data : mapping
             From `as_dict`.
         """
-        # Checkpoints of before have no step.
-        if not isinstance(data, Mapping) or {*data, "step"} != set(cls.__dataclass_fields__):
+        if isinstance(data, Mapping):  # of an earlier version: nothing is held against it
+            data = {"step": _LEAST_STEP, "floor": [-REACH, -REACH], "delivered": 0, "samples": 0, **data}
+        if not isinstance(data, Mapping) or set(data) != set(cls.__dataclass_fields__):
             raise complain("estimate", f"a mapping with {', '.join(cls.__dataclass_fields__)}", data)
         told = data["told"]
         if not isinstance(told, list) or len(told) != 3 or not all(isinstance(x, bool) for x in told):
             raise complain("estimate.told", "a list of three times true or false", told)
         compute, link, energy = (LogFilter.from_dict(data[name], name) for name in _FILTERS)
         safety = _within("safety", data["safety"], _LEAST_SAFETY, _MOST_SAFETY)
-        step = _within("step", data.get("step", _LEAST_STEP), _LEAST_STEP, _MOST_STEP)
+        step = _within("step", data["step"], _LEAST_STEP, _MOST_STEP)
         share = None if data["share"] is None else number("estimate.share", data["share"], least=0)
         if share is not None and share > 1:
             raise complain("estimate.share", "at most 1", share)
         idle = min(count("estimate.idle", data["idle"]), _MOST_IDLE)
         return cls(
-            compute, link, energy, (told[0], told[1], told[2]), _base(data["base"]), safety, share, idle, step
+            compute,
+            link,
+            energy,
+            (told[0], told[1], told[2]),
+            _base(data["base"]),
+            safety,
+            share,
+            idle,
+            step,
+            _floor(data["floor"]),
+            count("estimate.delivered", data["delivered"]),
+            count("estimate.samples", data["samples"]),
         )
+
+
+def _floor(value: object) -> tuple[float, float]:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise complain("estimate.floor", "two logarithms of factors", value)
+    found = [number("estimate.floor", x) for x in value]
+    if not all(-REACH <= x <= REACH for x in found):
+        raise complain("estimate.floor", f"from {-REACH:g} to {REACH:g}", value)
+    return found[0], found[1]
 
 
 def _within(name: str, value: object, low: float, high: float) -> float:

@@ -8,6 +8,12 @@ everybody's change per step, times the average number of steps:
 
 so that data count for p_k, whatever the work was. Steps are counted in samples, s_k = tau_k d_k: the batch
 size is everybody's and cancels.
+
+Weights follow from what learners hold and how fast they are, which is their word. So that no word makes one
+of them the model, nobody has more than a share of the weight: half of it, or twice the mean share where that
+is less. Half, because who has more than that moves the model where it wants, whatever the others do; twice,
+because so one liar in five, or two in ten, stay a minority (bench/attacks.py), and honest fleets seldom have
+anybody far above it.
 """
 
 from __future__ import annotations
@@ -16,6 +22,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+#: The default of `Settings.max_share`: see `bounded_share`.
+AUTO = "auto"
+_MOST, _TIMES_THE_MEAN = 0.5, 2.0
+#: Of fewer learners none is in the minority.
+FEWEST = 3
 
 
 class Average(StrEnum):
@@ -44,12 +56,15 @@ class Work:
     cycles : int
         How many it took: the weight is divided by their square root, as the model has moved on meanwhile;
         where data count as they are held, it is multiplied by them before.
+    learner : str
+        Whose it is.
     """
 
     epochs: float
     samples: int
     held: int | None = None
     cycles: int = 1
+    learner: str = ""
 
     @property
     def steps(self) -> int:
@@ -69,11 +84,70 @@ class Blend:
         What their changes are multiplied by before. Exactly 1 where all did the same work.
     shares : tuple of float
         What part of the model's loss their data are.
+    asked : tuple of int
+        What the weights would be without a bound on their shares.
     """
 
     weights: tuple[int, ...]
     factors: tuple[float, ...]
     shares: tuple[float, ...]
+    asked: tuple[int, ...]
+
+    @property
+    def bounded(self) -> tuple[bool, ...]:
+        """Whose weight would be larger without the bound."""
+        return tuple(new < old for new, old in zip(self.weights, self.asked, strict=True))
+
+
+def bounded_share(asked: float | str | None, learners: int) -> float | None:
+    """Return the largest share of the weight that a learner may have; None: there is no bound.
+
+    Parameters
+    ----------
+    asked : float or str, optional
+        Of the settings; "auto": half, or twice the mean share where that is less, and no bound for fewer
+        than three learners, of whom none is in the minority.
+    learners : int
+        How many there are.
+    """
+    if asked is None:
+        return None
+    if isinstance(asked, str):
+        return min(_MOST, _TIMES_THE_MEAN / learners) if learners >= FEWEST else None
+    return max(asked, 1 / max(learners, 1))
+
+
+def capped(weights: Sequence[int], owners: Sequence[str], share: float) -> list[int]:
+    """Return weights of which no owner's are more than a share of the sum; others stay as they are.
+
+    Parameters
+    ----------
+    weights : sequence of int
+        At least 1 each.
+    owners : sequence of str
+        Whose they are; one may have several.
+    share : float
+        Of the new sum; if that is less than an equal share for everybody, the equal share.
+    """
+    sums: dict[str, int] = {}
+    for owner, weight in zip(owners, weights, strict=True):
+        sums[owner] = sums.get(owner, 0) + weight
+    share = max(share, 1 / len(sums))
+    # The largest ones have as much as the bound allows beside the others: w = share (rest + n w).
+    rest, most, cut = sum(sums.values()), 0, 0
+    if max(sums.values()) <= share * rest:
+        return list(weights)
+    for weight in sorted(sums.values(), reverse=True):
+        if cut and weight <= most:
+            break
+        rest, cut = rest - weight, cut + 1
+        left = 1 - cut * share
+        most = int(share * rest / left) if left > 1e-9 else min(sums.values())
+    most = max(most, 1)
+    return [
+        weight if sums[owner] <= most else max(weight * most // sums[owner], 1)
+        for owner, weight in zip(owners, weights, strict=True)
+    ]
 
 
 def discounted(weight: int, cycles: int) -> int:
@@ -89,7 +163,7 @@ def discounted(weight: int, cycles: int) -> int:
     return max(weight if cycles == 1 else round(weight / math.sqrt(cycles)), 1)
 
 
-def blend(average: Average, works: Sequence[Work]) -> Blend:
+def blend(average: Average, works: Sequence[Work], max_share: float | None = None) -> Blend:
     """Return weights, factors and shares of the learners whose updates are used.
 
     Parameters
@@ -98,12 +172,17 @@ def blend(average: Average, works: Sequence[Work]) -> Blend:
         The rule.
     works : sequence of Work
         Theirs.
+    max_share : float, optional
+        What share of the weight a learner may have.
     """
     held = average is Average.NOVA_HELD
     # Who reports every m-th cycle counts m-fold then: else its data would count for less than it holds.
-    weights = [
+    asked = [
         discounted(x.held * x.cycles if held and x.held is not None else x.samples, x.cycles) for x in works
     ]
+    weights = asked
+    if max_share is not None and works:
+        weights = capped(asked, [x.learner or f"#{k}" for k, x in enumerate(works)], max_share)
     steps = [x.steps for x in works]
     # In whole numbers, whose quotients Python rounds once: equal work gives factors of exactly 1.
     total, moved = sum(weights), [w * s for w, s in zip(weights, steps, strict=True)]
@@ -112,4 +191,4 @@ def blend(average: Average, works: Sequence[Work]) -> Blend:
         shares, factors = [x / effective for x in moved], [1.0] * len(works)
     else:
         shares, factors = [w / total for w in weights], [effective / (total * s) for s in steps]
-    return Blend(tuple(weights), tuple(factors), tuple(shares))
+    return Blend(tuple(weights), tuple(factors), tuple(shares), tuple(asked))

@@ -105,6 +105,17 @@ class Orchestrator:
 
     # --- capabilities -------------------------------------------------------------------------------
 
+    def bind(self, names: Mapping[str, str] | None) -> None:
+        """Take note of who is who by the operator's word, before `hear_all`.
+
+        Parameters
+        ----------
+        names : mapping of node to name, optional
+            None: learners go by the names that they claim.
+        """
+        if names != self.state.names:
+            self.state = replace(self.state, names=None if names is None else dict(names))
+
     def strangers(self, nodes: Collection[str], connected: Iterable[str] | None = None) -> list[str]:
         """Begin a cycle: return the nodes of which nothing has been heard. The one before is closed.
 
@@ -246,6 +257,7 @@ class Orchestrator:
         lost: Mapping[str, tuple[Outcome, str]] | None = None,
         open_: Collection[str] = (),
         claims: Mapping[str, float] | None = None,
+        bounded: Mapping[str, str] | None = None,
     ) -> None:
         """Put on record what came back; see `Returned`.
 
@@ -267,12 +279,22 @@ class Orchestrator:
             Nodes whose task of this cycle may still come.
         claims : mapping of node to float, optional
             Samples by the apps' own account.
+        bounded : mapping of node to str, optional
+            Whose update was made smaller, and by how much.
         """
         if self.record is None or self._settled:
             return
         asked = self._settle(
             Returned(
-                used, failed, reports, round_trips or {}, moved or {}, lost or {}, open_, claims=claims or {}
+                used,
+                failed,
+                reports,
+                round_trips or {},
+                moved or {},
+                lost or {},
+                open_,
+                claims=claims or {},
+                bounded=bounded or {},
             )
         )
         without = [row for row in asked if row.outcome in (Outcome.FAILED, Outcome.REFUSED)]
@@ -311,11 +333,13 @@ class Orchestrator:
             Whose updates of earlier cycles' tasks are, too; they come after the others.
         """
         record = self.record
-        if record is None or (self.settings.average is Average.SAMPLES and not moved):
+        if record is None:
             return None
         rows = {row.node: row for row in record.learners}
         own, earlier = [rows[node] for node in nodes], [rows[node] for node in moved]
-        return blended(record.cycle, own, earlier, self.settings)
+        found = blended(record.cycle, own, earlier, self.settings, len(record.learners))
+        plain = self.settings.average is Average.SAMPLES and not moved and not any(found.bounded)
+        return None if plain else found
 
     def reject(self, reason: str) -> None:
         """Put on record that the model made of this cycle's updates is not used; the old one stays.

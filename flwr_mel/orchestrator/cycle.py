@@ -295,7 +295,7 @@ def _add_up(record: CycleRecord) -> None:
 
 def _row(row: LearnerRecord, x: LearnerState | None, settings: InForce, back: Returned) -> LearnerRecord:
     """Return a learner's row with what came back of it."""
-    row = replace(row)
+    row = replace(row, bounded=back.bounded.get(row.node, ""))
     if row.node in back.used:
         row.outcome, row.weight = Outcome.USED, back.used[row.node]
     elif row.node in back.failed:

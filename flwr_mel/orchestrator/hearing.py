@@ -2,7 +2,8 @@
 
 A learner is known by its name, whatever its node id is. Names are claims: they order the learners and find
 what is remembered of them. The first to claim a name has it. Another node gets it, with all that is known of
-the learner, only after the holder is gone, as when a learner comes back under a new node id.
+the learner, only after the holder is gone, as when a learner comes back under a new node id. Where the
+operator says which node has which name, claims do not count: whoever is not named so goes by its node id.
 """
 
 from __future__ import annotations
@@ -111,9 +112,10 @@ def hear(state: State, settings: Settings, answers: Mapping[str, Words]) -> Stat
     new = state.copy()
     for node, said in answers.items():
         words = {key: said[key] for key in wire.CAPABILITY_KEYS if key in said} if said else {}
-        asked = read_name(words)
-        learner = _named(new, new.learners.get(node, LearnerState(node)), asked)
-        if asked is not None:
+        claimed = read_name(words)
+        learner = new.learners.get(node, LearnerState(node))
+        learner = _named(new, learner, claimed) if new.names is None else _bound(new, learner, claimed)
+        if claimed is not None:
             words[wire.LEARNER] = learner.name
         modded = said is not None and not wire.SIGNS.isdisjoint(said)
         told = "" if said is None else printable(str(said.get(wire.PROBLEM, "")), _LONGEST)
@@ -140,10 +142,35 @@ def _named(new: State, learner: LearnerState, asked: str | None) -> LearnerState
         if holder is None:
             new.holders[asked] = learner.node
             learner = replace(learner, name=asked)
-        elif learner.node not in new.warned:
-            new.warned.add(learner.node)
-            text = f"claims the name {asked!r} of node {holder} and goes by its node id"
-            new.notes.append(f"{learner.name}: {text}")
+        else:
+            _warn(new, learner, f"claims the name {asked!r} of node {holder} and goes by its node id")
+    return _heir(new, learner)
+
+
+def _bound(new: State, learner: LearnerState, claimed: str | None) -> LearnerState:
+    """Name a learner as the operator does, whatever it claims."""
+    names = new.names or {}
+    name = names.get(learner.node)
+    if name is None:
+        if claimed in names.values():
+            _warn(new, learner, f"claims the name {claimed!r} of another node and goes by its node id")
+        return _heir(new, learner)
+    if learner.name == learner.node != name:
+        learner = _named(new, learner, name)
+    if claimed not in (None, name) and learner.name == name:
+        _warn(new, learner, f"claims the name {claimed!r}, which is not that of node {learner.node}")
+    return _heir(new, learner)
+
+
+def _warn(new: State, learner: LearnerState, text: str) -> None:
+    """Say once what is wrong with the name that a learner claims."""
+    if learner.node not in new.warned:
+        new.warned.add(learner.node)
+        new.notes.append(f"{learner.name}: {text}")
+
+
+def _heir(new: State, learner: LearnerState) -> LearnerState:
+    """Let a learner inherit what is known under its name."""
     old = new.absent.pop(learner.name, None)
     return learner if old is None else learner.inherit(old)
 

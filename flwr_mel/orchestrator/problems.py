@@ -18,7 +18,7 @@ from flwr_mel.orchestrator.cycle_time import deadlines
 from flwr_mel.orchestrator.pacing import Flags, OwnPace, find_pace
 from flwr_mel.orchestrator.settings import InForce, Mode, OnInfeasible, Stragglers
 from flwr_mel.orchestrator.state import LearnerState
-from flwr_mel.orchestrator.trust import planned_costs
+from flwr_mel.orchestrator.trust import planned_costs, trusted_samples
 from flwr_mel.records import CycleRecord
 
 #: Why a learner that takes several cycles begins in a later one.
@@ -56,7 +56,7 @@ class Limits:
             Coefficients(*planned_costs(who, settings).T),
             np.array([np.inf if c.energy_limit_j is None else max(c.energy_limit_j, 1e-12) for c in said]),
             np.array([np.inf if c.battery_j is None else max(c.battery_j, 1e-12) for c in said]),
-            np.array([most_samples(x, settings) for x in who], dtype=np.int64),
+            believed(who, settings),
         )
 
     def take(self, index: npt.NDArray[np.intp]) -> Limits:
@@ -317,8 +317,24 @@ def _asked_samples(who: Sequence[LearnerState], settings: InForce) -> int:
         return settings.total_samples
     if settings.dataset is not None:
         return len(settings.dataset[0])
-    held = (0 if held_by(x) is None else most_samples(x, settings) for x in who)
+    held = [
+        0 if held_by(x) is None else n for x, n in zip(who, believed(who, settings).tolist(), strict=True)
+    ]
     return min(max(sum(held), 1), MAX_COUNT)
+
+
+def believed(who: Sequence[LearnerState], settings: InForce) -> IntArray:
+    """Return how many samples each learner can be given, as far as it is believed.
+
+    Parameters
+    ----------
+    who : sequence of LearnerState
+        The learners.
+    settings : InForce
+        What nobody gets more than, and whether to learn.
+    """
+    most = np.array([most_samples(x, settings) for x in who], dtype=np.int64)
+    return trusted_samples(most, who, settings)
 
 
 def held_by(x: LearnerState) -> int | None:

@@ -16,7 +16,7 @@ from flwr_mel.costs import Workload
 from flwr_mel.learners import Device
 from flwr_mel.learners.capability import Capability
 from flwr_mel.learning import Learning
-from flwr_mel.orchestrator.averaging import Average
+from flwr_mel.orchestrator.averaging import AUTO, Average
 from flwr_mel.solvers import Exact
 
 
@@ -186,6 +186,14 @@ class Settings:
     average : str
         How updates are averaged: "samples" (by d_k, the paper's), "nova" (FedNova's, p_k = d_k / d) or
         "nova-held" (FedNova's, p_k = n_k / n, what learners say they hold, at most `max_samples`).
+    max_share : float or str, optional
+        The largest share of the weight in an average that one learner may have, whatever it claims. "auto":
+        half, or twice the mean share where that is less; no bound for fewer than three learners. None:
+        no bound, the paper's. Work is not touched by it, only what it counts for.
+    max_norm_ratio : float, optional
+        How many times as large as the middle one an update may be, more where more work was done; larger ones
+        are cut back to the middle one's size. 2 leaves almost all honest updates alone (docs/BENCHMARKS.md).
+        Default: no bound, because finding out how large updates are takes as long as checking them.
     """
 
     cycle_time_s: float | None = None
@@ -213,6 +221,8 @@ class Settings:
     samples_key: str | None = None
     allow_insecure_shards: bool = False
     average: Average = Average.SAMPLES
+    max_share: float | str | None = AUTO
+    max_norm_ratio: float | None = None
 
     def __post_init__(self) -> None:
         if self.cycle_time_s is not None:
@@ -254,6 +264,19 @@ class Settings:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise complain(name, "a name such as 'local-epochs'", value)
+        if self.max_norm_ratio is not None:
+            number(
+                "max_norm_ratio",
+                self.max_norm_ratio,
+                least=1,
+                remedy="2 leaves almost all honest updates alone.",
+            )
+        if self.max_share is not None and self.max_share != AUTO:
+            rule = "'auto', None, or a share above 0 and at most 1"
+            share = self.max_share
+            number_like = isinstance(share, int | float) and not isinstance(share, bool)
+            if not number_like or not 0 < float(share) <= 1:
+                raise complain("max_share", rule, share)
         if not isinstance(self.stopping, Stopping):
             raise complain("stopping", "a flwr_mel.server.Stopping", self.stopping)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flwr_mel._validate import MAX_COUNT, number
-from flwr_mel.orchestrator.averaging import Average, Blend, Work, blend
+from flwr_mel.orchestrator.averaging import FEWEST, Average, Blend, Work, blend, bounded_share
 from flwr_mel.orchestrator.problems import held_by
 from flwr_mel.orchestrator.settings import Mode, Settings, Stragglers
 from flwr_mel.orchestrator.state import LearnerState, State
@@ -16,6 +16,10 @@ from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 #: data, in the mean of this many cycles at least: one cycle without a task is nothing to speak of.
 NEGLECTED, CYCLES = 0.1, 3
 _NAMED = 5
+# A share that is bounded by less is not spoken of.
+_WORTH_A_WORD = 1e-3
+#: Learners may come under ever new names.
+_MOST_TOLD = 1000
 
 
 def held_of(source: LearnerState | object, settings: Settings) -> int | None:
@@ -40,7 +44,11 @@ def held_of(source: LearnerState | object, settings: Settings) -> int | None:
 
 
 def blended(
-    cycle: int, used: Sequence[LearnerRecord], moved: Sequence[LearnerRecord], settings: Settings
+    cycle: int,
+    used: Sequence[LearnerRecord],
+    moved: Sequence[LearnerRecord],
+    settings: Settings,
+    fleet: int = 0,
 ) -> Blend:
     """Return how the updates of these learners are blended.
 
@@ -52,11 +60,17 @@ def blended(
         Whose updates of this cycle's tasks are used, and then whose of earlier ones.
     settings : Settings
         The rule.
+    fleet : int
+        How many learners there are: that few of them have reported is no reason to believe these more.
     """
     # What was done counts, as far as it is known: an app may have done other epochs than it was told.
-    now = [Work(row.epochs_done or row.epochs, row.weight, row.held) for row in used]
-    before = [Work(row.moved_epochs, row.moved_weight, row.held, cycle - row.moved_from + 1) for row in moved]
-    return blend(settings.average, now + before)
+    works = [Work(row.epochs_done or row.epochs, row.weight, row.held, 1, row.learner) for row in used]
+    works += [
+        Work(row.moved_epochs, row.moved_weight, row.held, cycle - row.moved_from + 1, row.learner)
+        for row in moved
+    ]
+    learners = max(len({x.learner for x in works}), min(fleet, FEWEST))
+    return blend(settings.average, works, bounded_share(settings.max_share, learners))
 
 
 def shared(record: CycleRecord, settings: Settings) -> list[LearnerRecord]:
@@ -71,11 +85,32 @@ def shared(record: CycleRecord, settings: Settings) -> list[LearnerRecord]:
     """
     used = [row for row in record.learners if row.outcome is Outcome.USED]
     moved = [row for row in record.learners if row.moved_weight]
-    found = blended(record.cycle, used, moved, settings).shares
+    found = blended(record.cycle, used, moved, settings, len(record.learners))
     shares = dict.fromkeys((row.node for row in record.learners), 0.0)
-    for row, share in zip([*used, *moved], found, strict=True):
+    for row, share in zip([*used, *moved], found.shares, strict=True):
         shares[row.node] += share
-    return [replace(row, share=shares[row.node]) for row in record.learners]
+    rows = [replace(row, share=shares[row.node]) for row in record.learners]
+    return _bounded(rows, [row.node for row in (*used, *moved)], found) if any(found.bounded) else rows
+
+
+def _bounded(rows: Sequence[LearnerRecord], nodes: Sequence[str], found: Blend) -> list[LearnerRecord]:
+    """Put on record whose weight is bounded, and what its share would have been."""
+    total, asked = sum(found.weights), sum(found.asked)
+    mine: dict[str, list[float]] = {}
+    for node, weight, more, cut in zip(nodes, found.weights, found.asked, found.bounded, strict=True):
+        sums = mine.setdefault(node, [0.0, 0.0, False])
+        mine[node] = [sums[0] + weight / total, sums[1] + more / asked, sums[2] or cut]
+    words = {
+        node: f"counts for {share:.1%} of the weight instead of {more:.1%}"
+        for node, (share, more, cut) in mine.items()
+        if cut and more - share > _WORTH_A_WORD
+    }
+    return [
+        replace(row, bounded="; ".join(filter(None, (row.bounded, words[row.node]))))
+        if row.node in words
+        else row
+        for row in rows
+    ]
 
 
 def watch_shares(state: State, settings: Settings, record: CycleRecord) -> State:
@@ -98,6 +133,10 @@ def watch_shares(state: State, settings: Settings, record: CycleRecord) -> State
             f"what {_names(unknown)} hold is not known, so what they used counts: let them say it "
             "(mel-max-samples), or choose samples with task.choose or task.loader"
         )
+    for row in record.learners:
+        if row.bounded and (key := f"bounded {row.learner}") not in new.told and len(new.told) < _MOST_TOLD:
+            new.told.add(key)
+            new.notes.append(f"{row.learner} {row.bounded} (max_share and max_norm_ratio bound that)")
     known = [row for row in record.learners if row.held and row.node in state.learners]
     data, model = sum(row.held or 0 for row in known), sum(row.share for row in known)
     if not model:

@@ -115,6 +115,8 @@ class Returned:
         Whose task of this cycle is not back and may still come.
     claims : mapping of node to float
         Samples by the apps' own account.
+    bounded : mapping of node to str
+        Whose update was made smaller, and by how much.
     """
 
     used: Mapping[str, int] = field(default_factory=dict)
@@ -125,6 +127,7 @@ class Returned:
     lost: Mapping[str, tuple[Outcome, str]] = field(default_factory=dict)
     open: Collection[str] = ()
     claims: Mapping[str, float] = field(default_factory=dict)
+    bounded: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +272,8 @@ class State:
         Once a criterion is met.
     trained : bool
         Whether anybody's update was ever used.
+    names : mapping of node id to name, optional
+        Who is who by the operator's word; None: by the learners' own.
     """
 
     learners: dict[str, LearnerState] = field(default_factory=dict)
@@ -291,6 +296,7 @@ class State:
     since_best: int = 0
     stopped: Stopped | None = None
     trained: bool = False
+    names: Mapping[str, str] | None = None
 
     @property
     def virtual(self) -> bool:

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from flwr_mel._validate import FloatArray
+from flwr_mel._validate import FloatArray, IntArray
 from flwr_mel.learners.capability import Costs
 from flwr_mel.learning import Estimate, Learning, Observation
+from flwr_mel.orchestrator.averaging import FEWEST
 from flwr_mel.orchestrator.doubts import Why
 from flwr_mel.orchestrator.settings import InForce, Mode
 from flwr_mel.orchestrator.state import LearnerState
@@ -29,6 +30,9 @@ _MOST_STEPS = 2.0**53
 _SAFE, _MIDDLE = Learning(), Learning(on_time=0.5)
 _LATENESS, _EVEN = Learning(declared_spread=0.4, undeclared_spread=0.4, drift=0.4), 0.5
 _ONE = (1.0, 1.0, 1.0)
+# By so much a learner is believed to excel the middle one on its word alone, and once more with every task
+# that it delivers; after so many there is no bound to speak of. Of fewer learners there is no middle one.
+_ON_ITS_WORD, _PROVEN = 2.0, 40
 
 
 def planned_costs(who: Sequence[LearnerState], settings: InForce) -> FloatArray:
@@ -49,8 +53,46 @@ def planned_costs(who: Sequence[LearnerState], settings: InForce) -> FloatArray:
     unlinked = learnt & linked & ~costs[:, 1:3].any(axis=1)
     costs[unlinked, 2] = _LEAST_LINK * settings.cycle_time_s
     costs *= factors[:, [0, 1, 1, 2, 2, 2]]
+    if learnt.any() and len(who) >= FEWEST:
+        credit = np.array([_credit(x) for x in who])
+        for i in (0, 2):
+            quickest = float(np.median(costs[:, i])) / credit
+            costs[learnt, i] = np.maximum(costs[learnt, i], quickest[learnt])
     costs[learnt, 0] = np.maximum(costs[learnt, 0], settings.cycle_time_s / _MOST_STEPS * 2)
     return costs
+
+
+def trusted_samples(most: IntArray, who: Sequence[LearnerState], settings: InForce) -> IntArray:
+    """Return the most samples of each learner, of newcomers and of those who return as far as is believed.
+
+    Parameters
+    ----------
+    most : int array
+        What each can be given by its own word.
+    who : sequence of LearnerState
+        The learners.
+    settings : InForce
+        Whether to learn: who is believed in everything is believed in this, too.
+    """
+    found = most.copy()
+    middle = max(float(np.median(most)), settings.min_samples) if len(who) >= FEWEST else np.inf
+    for k, x in enumerate(who):
+        learning = learning_of(x, settings)
+        if learning is None:
+            continue
+        returning = None if x.estimate is None else x.estimate.most_samples(learning.level(len(who)))
+        bounds = [middle * _credit(x), np.inf if returning is None else max(returning, settings.min_samples)]
+        found[k] = int(min(float(found[k]), *bounds))
+    return found
+
+
+def _credit(x: LearnerState) -> float:
+    """Return how many times the middle learner's speed and samples one is believed to have.
+
+    Its word alone counts for twice as much, and every task that it has delivered doubles that.
+    """
+    delivered = 0 if x.estimate is None else x.estimate.delivered
+    return float(_ON_ITS_WORD ** (1 + min(delivered + (x.own is not None), _PROVEN)))
 
 
 def learning_of(x: LearnerState, settings: InForce) -> Learning | None:

@@ -20,6 +20,8 @@ TrainFn = Callable[..., Any]
 LEAST_SECONDS = 0.02
 _PROBE_SHARE = 16
 _LEAST_SAMPLES = 8
+#: Part of the time that is left that a round begun anew is planned with.
+_CAUTION = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,8 @@ def measure_compute(
     samples, epochs : int
         The largest point. Nearer to real tasks is better.
     budget_s : float
-        About how long it may take in all. No run is begun after it; the number of samples is lowered so
-        that at least two rounds fit in.
+        How long it may take in all. No run is begun that would end after it by what runs took so far; the
+        number of samples is lowered so that at least two rounds fit in, and again if the device slows down.
     repeats : int
         Rounds over all points, if the budget allows.
     counter_j : callable, optional
@@ -123,29 +125,27 @@ def measure_compute(
     end = clock() + number("budget_s", budget_s, above=0)
     timer = _Timer(train, counter_j, clock)
     samples = _affordable(timer, samples, epochs, end, repeats)
-    plan = _points(epochs, samples)
     runs: list[Run] = []
     rounds: list[list[Run]] = []
     first, first_j = clock(), timer.joules()
-    longest = 0.0
-    for turn in range(repeats):
-        began, fresh = clock(), []
-        if rounds and began + longest > end:
-            break
+    while len(rounds) < repeats:
+        plan, fresh = _points(epochs, samples), list[Run]()
         # There and back again, so that a device that slows down as it warms up does not tilt the fit.
-        for point in plan if turn % 2 == 0 else plan[::-1]:
-            if clock() > end:
+        for point in plan if len(rounds) % 2 == 0 else plan[::-1]:
+            if clock() + _expected(runs, point) > end:
                 break
             fresh.append(timer(*point))
+            runs.append(fresh[-1])
             if on_run is not None:
-                on_run(len(runs) + len(fresh), repeats * len(plan), fresh[-1])
-        runs += fresh
-        if len(fresh) < len(plan):
+                on_run(len(runs), repeats * len(plan), fresh[-1])
+        if len(fresh) == len(plan):
+            rounds.append(fresh)
+        elif rounds or (fewer := _fewer(runs, plan, end - clock())) < _LEAST_SAMPLES:
             break
-        rounds.append(fresh)
-        longest = max(longest, clock() - began)
+        else:  # slower than it was at first: begin again with what fits
+            samples = fewer
     if not rounds:
-        did = f"{budget_s:g} s, in which {len(runs)} of {len(plan)} runs were made"
+        did = f"{budget_s:g} s, in which {len(runs)} runs were made and no whole round of {len(plan)}"
         raise complain(
             "budget_s", "enough for one round of runs", did, Phrase("Raise it, or lower {}.", "samples")
         )
@@ -175,6 +175,26 @@ class _Timer:
         after = self.joules()
         used = None if before is None or after is None else max(after - before, 0.0)
         return Run(epochs, samples, seconds, used)
+
+
+def _expected(runs: Sequence[Run], point: tuple[int, int]) -> float:
+    """Return about how long a run takes: as others of its kind, or by the last one, which knows the load."""
+    alike = [run.seconds for run in runs if (run.epochs, run.samples) == point]
+    if alike or not runs:
+        return max(alike, default=0.0)
+    # What a call takes besides is less than the shortest run.
+    last, besides = runs[-1], min(run.seconds for run in runs)
+    return min(besides, last.seconds) + last.seconds * point[0] * point[1] / (last.epochs * last.samples)
+
+
+def _fewer(runs: Sequence[Run], plan: Sequence[tuple[int, int]], room_s: float) -> int:
+    """Return how many samples fit a whole round into the time that is left."""
+    if not runs:
+        return 0
+    last, most = runs[-1], max(samples for _, samples in plan)
+    work = sum(epochs * samples for epochs, samples in plan)
+    needed = last.seconds * work / (last.epochs * last.samples)
+    return min(int(most * _CAUTION * room_s / max(needed, 1e-9)), most // 2)
 
 
 def _points(epochs: int, samples: int) -> list[tuple[int, int]]:

@@ -39,7 +39,7 @@ class LearnerRecord:
     epochs, samples : int
         The task.
     weight : int
-        Samples that count in the average.
+        Samples that count in the average, unless its share is `bounded`.
     time_s, energy_j : float
         Predicted by the cost model; with learning, the safe prediction that the plan was made with.
     energy_limit_j : float, optional
@@ -74,6 +74,9 @@ class LearnerRecord:
         `time_s` is what it took.
     epochs_done, samples_used : float, optional
         What it did, by what its mod saw or its app says; None where that is not known.
+    bounded : str
+        What of it was bounded, because of the others', and by how much: its share of the weight, the size of
+        its update.
     """
 
     learner: str
@@ -103,6 +106,7 @@ class LearnerRecord:
     free: bool = False
     epochs_done: float | None = None
     samples_used: float | None = None
+    bounded: str = ""
 
     @property
     def asked(self) -> bool:

@@ -25,6 +25,7 @@ from flwr_mel.flower.metrics import check_metrics
 from flwr_mel.flower.patience import Patience
 from flwr_mel.flower.reasons import RefusedUpdate, brief
 from flwr_mel.flower.replies import Reply
+from flwr_mel.flower.sizes import cut_words
 from flwr_mel.flower.strategy import MelStrategy as Common
 from flwr_mel.flower.tasks import task_words, weight_of
 from flwr_mel.flower.transport import check_transport
@@ -120,6 +121,7 @@ class MelStrategy(Common, Strategy):
             check_transport(client, self.orchestrator.settings)
         connected = {*client_manager.all(), *clients}
         self._questions.forget(connected)
+        self.orchestrator.bind(self._names.of(connected))
         strangers = self.orchestrator.strangers(clients, connected)
         self._questions.ask([clients[cid][0] for cid in strangers], cycle)
         awaited = self.orchestrator.awaited(clients)
@@ -151,7 +153,7 @@ class MelStrategy(Common, Strategy):
         }
         said = {client.cid: measurement(result.num_examples) for client, result in results}
         claims = {cid: claim for cid, claim in said.items() if claim is not None}
-        clean, failed = self._sift(results, reports)
+        clean, failed, over = self._sift(results, reports)
         for cid, (proxy, _) in self._sent.items():
             if cid not in clean and cid not in failed:
                 outcome = Outcome.LATE if proxy.late else Outcome.FAILED
@@ -159,7 +161,8 @@ class MelStrategy(Common, Strategy):
         weights = {cid: r.num_examples for cid, r in clean.items()}
         took = {cid: proxy.round_trip_s for cid, (proxy, _) in self._sent.items()}
         round_trips = {cid: seconds for cid, seconds in took.items() if seconds is not None}
-        self.orchestrator.settle(weights, failed, reports, round_trips, claims=claims)
+        bounded = {cid: cut_words(factor) for cid, factor in over.items()}
+        self.orchestrator.settle(weights, failed, reports, round_trips, claims=claims, bounded=bounded)
         if not clean:
             return None, {}
         cycle = self.orchestrator.cycle_of(server_round)
@@ -179,8 +182,8 @@ class MelStrategy(Common, Strategy):
 
     def _sift(
         self, results: Results, reports: Mapping[str, Mapping[str, object]]
-    ) -> tuple[dict[str, FitRes], Failed]:
-        """Sort the results into those to hand on, in order, and refused ones."""
+    ) -> tuple[dict[str, FitRes], Failed, dict[str, float]]:
+        """Sort the results into those to hand on, in order, and refused ones; tell which were cut back."""
         came: dict[str, FitRes] = {}
         for client, result in results:
             came.setdefault(client.cid, result)
@@ -195,18 +198,20 @@ class MelStrategy(Common, Strategy):
                 failed[cid] = (Outcome.REFUSED, str(refused))
         sifted = self._sieve.sift(read, len(self._sent))
         failed |= {cid: (Outcome.REFUSED, reason) for cid, reason in sifted.refused.items()}
-        clean = {}
+        clean, over = {}, self._oversized({cid: read[cid] for cid in sifted.metrics})
         for cid, metrics in sifted.metrics.items():
             parameters = Parameters(came[cid].parameters.tensors, _NUMPY)
+            if cid in over:
+                parameters = ndarrays_to_parameters(self._sieve.cut_back(read[cid].arrays, over[cid]))
             clean[cid] = FitRes(came[cid].status, parameters, read[cid].weight, metrics)
-        return clean, failed
+        return clean, failed, over
 
     def _read(self, result: FitRes, task: Task, report: Mapping[str, object]) -> Reply:
         """Read a result, or refuse it."""
         weight = weight_of(task, self.orchestrator.settings, result.num_examples, report)
         check_metrics(result.metrics)
         metrics = {key: value for key, value in result.metrics.items() if not key.startswith("mel-")}
-        return Reply(self._views(result.parameters), metrics, weight)
+        return Reply(self._views(result.parameters), metrics, weight, max(task.epochs, 1))
 
     # --- evaluation and the end of a cycle -------------------------------------------------------------
 

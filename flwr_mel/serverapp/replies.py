@@ -6,7 +6,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -57,6 +57,16 @@ class Read:
     arrays: Mapping[str, Mapping[str, Array]]
     metrics_name: str
     others: Mapping[str, ConfigRecord]
+
+    def after(self, epochs: int) -> Read:
+        """Return it with the epochs that were done for it.
+
+        Parameters
+        ----------
+        epochs : int
+            Of the task; 0: everybody's own.
+        """
+        return replace(self, reply=replace(self.reply, epochs=max(epochs, 1)))
 
     def content(self, metrics: Mapping[str, Any], keys: Iterable[Key], names: tuple[str, str]) -> RecordDict:
         """Put it together again for the inner strategy.

@@ -18,6 +18,7 @@ from flwr_mel.flower.arrays import Array as NDArray
 from flwr_mel.flower.arrays import Key
 from flwr_mel.flower.inner import weight_key
 from flwr_mel.flower.patience import Patience
+from flwr_mel.flower.sizes import cut_words
 from flwr_mel.flower.strategy import MelStrategy as Common
 from flwr_mel.flower.tasks import task_words
 from flwr_mel.flower.transport import check_transport
@@ -107,6 +108,7 @@ class MelStrategy(Common, Strategy):
         by_node = {str(message.metadata.dst_node_id): message for message in proposed}
         connected = {*map(str, grid.get_node_ids()), *by_node}
         self._questions.forget(connected)
+        self.orchestrator.bind(self._names.of(connected))
         strangers = self.orchestrator.strangers(by_node, connected)
         self._questions.ask(strangers, cycle, grid)
         awaited = self.orchestrator.awaited(by_node)
@@ -155,6 +157,10 @@ class MelStrategy(Common, Strategy):
         names = common_names([back.read[x] for x in sifted.metrics], self._arrays_name)
         for x, metrics in sifted.metrics.items():
             back.replies[x].content = back.read[x].content(metrics, sifted.keys, names)
+        over = self._oversized({x: back.read[x].reply for x in sifted.metrics})
+        for x, factor in over.items():
+            shrink = partial(self._sieve.cut_back, factor=factor)
+            back.replies[x].content = blended(back.replies[x].content, shrink, {})
         weights = {x: back.read[x].reply.weight for x in sifted.metrics}
         used = {x: weight for x, weight in weights.items() if x not in back.before}
         moved = {back.before[x]: weight for x, weight in weights.items() if x in back.before}
@@ -167,6 +173,7 @@ class MelStrategy(Common, Strategy):
             lost={back.before[x]: why for x, why in failed.items() if x in back.before},
             open_=back.open,
             claims=back.claims,
+            bounded={back.before.get(x, x): cut_words(factor) for x, factor in over.items()},
         )
         if not weights:
             return None, None

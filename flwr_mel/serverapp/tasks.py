@@ -260,6 +260,7 @@ class Tasks:
                 if whose != task.node:
                     reply.content = blended(reply.content, partial(self._moved, task.cycle), {})
                     read[whose] = read_reply(reply.content, weigh, weight_key, free=task.free)
+                read[whose] = read[whose].after(task.epochs)
             except RefusedUpdate as refused:
                 read.pop(whose, None)
                 failed[whose] = (Outcome.REFUSED, str(refused))

@@ -5,8 +5,10 @@ import tomllib
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
+from flwr.serverapp.strategy import FedAvg
 
 from flwr_mel import wire
+from flwr_mel.serverapp import MelStrategy
 from tests.deployment.reference import initial_weights, train
 from tests.deployment.tools import CLASSES, DEPLOY, FEATURES, blobs, save_data
 
@@ -93,6 +95,15 @@ def test_one_run_per_directory(tmp_path):
 def test_the_defaults_are_settings():
     assert server_app.settings(CONFIG)["mode"] == "federated"
     assert server_app.settings(CONFIG)["allow_insecure_shards"] is False
+
+
+def test_names_are_bound_to_keys_where_the_operator_wrote_them_down(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert server_app.settings(CONFIG)["names"] is None
+    (tmp_path / "devices.json").write_text('{"12": "pi-1"}', encoding="utf-8")
+    assert server_app.settings(CONFIG)["names"].read_text(encoding="utf-8") == '{"12": "pi-1"}'
+    assert server_app.settings({**CONFIG, "devices-file": ""})["names"] is None
+    MelStrategy(FedAvg(), **server_app.settings(CONFIG))
 
 
 def test_what_is_profiled_is_the_apps_training():

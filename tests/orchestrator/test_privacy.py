@@ -4,6 +4,7 @@ import math
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from flwr_mel import wire
@@ -59,6 +60,7 @@ limits = st.builds(
 )
 
 
+@effort(deadline=None)
 @given(
     st.lists(st.none() | limits, min_size=1, max_size=5),
     st.integers(50, 600),

@@ -42,7 +42,7 @@ def test_every_setting_is_a_keyword_with_its_type_and_default(api):
         assert mine.default == (mine.empty if default is MISSING else default)
     others = set(parameters) - {field.name for field in fields(Settings)}
     own = {"inner_strategy", "callbacks", "probe_timeout_s", "idle_timeout_s", "checkpoints", "resume"}
-    assert others == own | {"keep_records"}
+    assert others == own | {"keep_records", "names"}
 
 
 @pytest.mark.parametrize("api", BOTH)
@@ -131,6 +131,7 @@ def test_the_summary_tells_what_was_asked_for(api, caplog, monkeypatch):
         "at least 5 samples each, at most 600, at most 40 epochs, replies within 12.5 s",
         "solver: Exact(objective=progress) | mode: federated",
         "learning: Learning(on_time=0.9) | average: samples",
+        "of one learner: share of the weight bounded (auto), size of an update as it comes",
         "stopping: target=0.9",
     ):
         assert words in caplog.text

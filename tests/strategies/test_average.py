@@ -32,7 +32,7 @@ def unequal(k):
     return {**words(k), wire.MAX_SAMPLES: HELD[k], wire.COEFFICIENTS[0]: 1e-3 * (1 + k)}
 
 
-UNEQUAL = {"cycle_time_s": 0.6, "max_epochs": 9, "staleness": 8, "total_samples": 200}
+UNEQUAL = {"cycle_time_s": 0.6, "max_epochs": 9, "staleness": 8, "total_samples": 200, "max_share": None}
 
 
 def change(k, cycle, arrays):

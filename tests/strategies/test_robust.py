@@ -21,7 +21,8 @@ from tests.attacks import COSTS, MODEL, Client, OneRound
 from tests.strategies.drive import FIRST
 
 K, LIAR = 9, 4
-OPTIONS = {"cycle_time_s": 3.0, "total_samples": 400, "staleness": 3, "seed": 1}
+# These are about weights of exactly the allocated samples; the bound on shares has tests of its own.
+OPTIONS = {"cycle_time_s": 3.0, "total_samples": 400, "staleness": 3, "seed": 1, "max_share": None}
 MANY = {"min_train_nodes": K, "min_available_nodes": K}
 CLASSIC = {"min_fit_clients": K, "min_available_clients": K}
 

@@ -80,7 +80,15 @@ def settings(config: Any) -> dict[str, Any]:
         "quorum": float(config["quorum"]),
         "seed": int(config["seed"]),
         "allow_insecure_shards": bool(config["allow-insecure-shards"]),
+        "names": names(str(config["devices-file"])),
+        "max_norm_ratio": float(config["max-norm-ratio"]) or None,
     }
+
+
+def names(devices_file: str) -> Path | None:
+    """Return the file that says which node is which device, if there is one."""
+    path = Path(devices_file)
+    return path if devices_file and path.is_file() else None
 
 
 def evaluation(config: Any) -> Any:

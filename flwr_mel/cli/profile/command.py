@@ -13,7 +13,7 @@ import typer
 
 from flwr_mel import wire
 from flwr_mel._validate import InputError
-from flwr_mel.cli.profile.printing import body, here, node_option, progress, remarks, show
+from flwr_mel.cli.profile.printing import Surroundings, body, here, node_option, progress, remarks, show
 from flwr_mel.cli.shared import bad_input, console, note, refuse_given, stop
 
 if TYPE_CHECKING:
@@ -157,6 +157,7 @@ def profile(
                     ca_file=link_ca,
                     on_block=lambda way, bps: tell(None, f"{way} {bps / 1e6:.3g} Mbit/s"),
                 )
+        around = Surroundings.now()
         with progress("training", None) as tell, redirect_stdout(sys.stderr):
             compute = profiling.measure_compute(
                 function,
@@ -184,7 +185,7 @@ def profile(
         )
         path = None if out is None else profiling.write_profile(result, out, force=force)
         option = node_option(result, path)
-    for remark in remarks(compute, samples, costs.meter, reasons, energy_limit, rate, model_bytes):
+    for remark in remarks(compute, samples, costs.meter, reasons, energy_limit, rate, model_bytes, around):
         note(remark)
     if json:
         typer.echo(json_.dumps(body(result, path, option), indent=2, allow_nan=False))

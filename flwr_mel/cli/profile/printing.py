@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +52,30 @@ def here() -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What else a device does while it is measured.
+
+    Parameters
+    ----------
+    load : float
+        Processes that want to run, by the system's account of the last minute.
+    cores : int
+        Processors.
+    threads : str, optional
+        OMP_NUM_THREADS; None: numerical libraries use as many as there are cores.
+    """
+
+    load: float
+    cores: int
+    threads: str | None
+
+    @classmethod
+    def now(cls) -> Surroundings:
+        """Look around."""
+        return cls(os.getloadavg()[0], os.cpu_count() or 1, os.environ.get("OMP_NUM_THREADS"))
+
+
 @contextmanager
 def progress(what: str, seconds: float | None) -> Iterator[Callable[[tuple[int, int] | None, str], None]]:
     """Show on stderr how far it is; the function that it yields is told what was just measured.
@@ -83,8 +109,19 @@ def remarks(
     energy_limit: float | None,
     rate: LinkRate | None,
     model_bytes: int,
+    around: Surroundings | None = None,
 ) -> Iterator[str]:
     """Say what people should know about the numbers, beside the numbers."""
+    if around is not None and around.load > around.cores:
+        yield (
+            f"the device was busy before it was measured (load {around.load:.1f} on {around.cores} cores): "
+            "what was measured is slower than the device. End other work and measure again"
+        )
+    if around is not None and around.threads != "1" and around.cores > 1:
+        yield (
+            "numerical libraries used as many threads as there are cores, which other work disturbs; devices "
+            "train with one (deploy/supernode.sh). Measure with OMP_NUM_THREADS=1"
+        )
     if compute.samples < samples:
         yield (
             f"{samples} samples do not fit into --budget: measured with up to {compute.samples}. "

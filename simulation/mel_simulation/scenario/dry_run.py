@@ -31,6 +31,7 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
         "dataset": (data.train_x, data.train_y) if config.mode == "pl" else None,
         "seed": config.seed,
         "learning": False,  # all costs are declared, and time is the cost model's
+        "max_share": None,  # the paper's weights, whatever they are
         "stragglers": config.stragglers,
         "max_span": config.max_span,
         "stopping": Stopping(target=config.target_accuracy or None),
