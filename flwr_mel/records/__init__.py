@@ -1,6 +1,6 @@
 """Typed records of every cycle, and the callbacks that keep them."""
 
-from flwr_mel.records.cycle import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.records.cycle import CycleRecord, LearnerRecord, Outcome, Standing
 from flwr_mel.records.writers import Callback, JsonlWriter, TensorBoardWriter, read_jsonl
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "JsonlWriter",
     "LearnerRecord",
     "Outcome",
+    "Standing",
     "TensorBoardWriter",
     "read_jsonl",
 ]

@@ -21,7 +21,7 @@ from flwr_mel.flower.patience import Patience
 from flwr_mel.flower.strategy import MelStrategy as Common
 from flwr_mel.flower.tasks import task_words
 from flwr_mel.flower.transport import check_transport
-from flwr_mel.orchestrator import Stopped, Stragglers, Task
+from flwr_mel.orchestrator import Stopped, Task
 from flwr_mel.records import CycleRecord, Outcome
 from flwr_mel.serverapp.asking import Questions
 from flwr_mel.serverapp.own_loop import OwnLoop
@@ -106,7 +106,7 @@ class MelStrategy(Common, Strategy):
         strangers = self.orchestrator.strangers(by_node, connected)
         self._questions.ask(strangers, cycle, grid)
         awaited = self.orchestrator.awaited(by_node)
-        self.orchestrator.hear_all(self._questions.answers(grid, awaited))
+        self.orchestrator.hear_all(self._questions.answers(grid, awaited), self._questions.took_s)
         self._tasks.take_in_between()
         plan = self.orchestrator.plan(cycle, list(by_node))
         # Those without a task are asked while the others train: their limits may have changed, or they have
@@ -161,6 +161,7 @@ class MelStrategy(Common, Strategy):
             lost={back.before[x]: why for x, why in failed.items() if x in back.before},
             open_=back.open,
             claims=back.claims,
+            times=back.times,
         )
         if not weights:
             return None, None
@@ -267,11 +268,9 @@ class MelStrategy(Common, Strategy):
         returns is returned, as it is if it is no plain `Result`.
         """
         initial_arrays, num_rounds = self.resume(initial_arrays, num_rounds)
-        settings = self.orchestrator.settings
-        learns = settings.learning or (settings.learning is None and settings.cycle_time_s is None)
-        if learns or settings.stragglers is Stragglers.SPAN:
-            grid = self._tasks.clock.watch(grid)
-            self._tasks.timed = True
+        # Times are on record, and replies are looked for more often than Flower's loop does.
+        grid = self._tasks.clock.watch(grid)
+        self._tasks.timed = True
         given = (
             grid,
             initial_arrays,
