@@ -89,6 +89,7 @@ bench: install  ## Measure solvers, strategies, simulation, learning, a soak; wr
 	$(PY) -m bench.startup
 	$(PY) -m bench.learning
 	$(PY) -m bench.soak
+	$(PY) -m bench.overhead
 
 # The oldest Flower of pyproject.toml, and the newest that can be installed. test_asking looks into Flower 1.41,
 # and so does the simulation, whose packages are named here for that reason.
