@@ -57,7 +57,7 @@ class PrometheusWriter:
             raise ImportError("PrometheusWriter needs: pip install 'flwr-mel[prometheus]'") from error
         self._record: CycleRecord | None = None
         registry = CollectorRegistry()
-        registry.register(self)  # type: ignore[arg-type]
+        registry.register(self)
         self._server, self._thread = start_http_server(count("port", port), address, registry)
         self.port: int = self._server.server_port
 
