@@ -112,6 +112,12 @@ def test_what_flower_takes_is_measured_by_the_questions_and_in_the_plan():
     brain.plan(1, NODES)
     assert brain.record.flower_s == 3.0
     assert {brain.state.learners[node].costs[2] for node in NODES} == {COSTS["mel-c0"]}
+    for cycle in (1, 2):
+        used = {task.node: task.samples for task in brain.plan(cycle, NODES).tasks}
+        brain.settle(used, {}, {}, times=Times(60.0, 5.0))
+        said = [note for note in brain.record.notes if "of 10 s, 3 s are Flower's, and plans here" in note]
+        assert len(said) == (cycle == 1), "once"
+        brain.close()
 
 
 def test_after_a_cycle_flowers_part_is_what_tasks_took_beside_the_work():
