@@ -134,7 +134,7 @@ def run_data(run: Run, label: str) -> dict[str, Any]:
         "config": clean(run.config),
         "versions": clean(run.versions),
         "notices": list(run.notices),
-        "cycles": [{field: clean(record[field]) for field in _CYCLE_FIELDS} for record in cycles],
+        "cycles": [{f: clean(record[f]) for f in _CYCLE_FIELDS if f in record} for record in cycles],
         "learner_values": "per cycle" if whole else "mean over the cycles with work",
         "learners": [
             {
