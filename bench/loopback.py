@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from mel_simulation.engine.processes import end, tree
+from mel_simulation.engine.processes import end
 
 BIN = Path(sys.executable).parent
 #: Far above what anything takes: it tells what hangs from what is slow.
@@ -141,26 +140,31 @@ class Loopback:
             Its node config.
         """
         options = f"--insecure --superlink 127.0.0.1:{self.port} --host 127.0.0.1 --port {free_port()}"
-        command = [BIN / "flower-supernode", *options.split(), "--node-config", config]
-        self._nodes[name] = self.spawn(name, command)
+        self.add(name, [BIN / "flower-supernode", *options.split(), "--node-config", config])
+
+    def add(self, name: str, command: list[Any], **more: str) -> None:
+        """Start a node of any kind; an earlier one of this name must be over.
+
+        Parameters
+        ----------
+        name : str
+            Of its log.
+        command : list
+            Its words.
+        **more
+            Variables.
+        """
+        if name in self._nodes:
+            self._nodes[name].wait(PATIENCE_S)
+        self._nodes[name] = self.spawn(name, command, **more)
 
     def wait_for_nodes(self) -> None:
         """Wait until every SuperNode has an id."""
         wait_for(lambda: all("SuperNode ID:" in self.log(name) for name in self._nodes))
 
-    def kill_node(self, name: str) -> None:
-        """End a SuperNode and what it started, as a power cut does.
-
-        Parameters
-        ----------
-        name : str
-            Whose.
-        """
-        process = self._nodes[name]
-        for seen in tree(process.pid):
-            with suppress(ProcessLookupError):
-                os.kill(seen.pid, signal.SIGKILL)
-        process.wait(PATIENCE_S)
+    def ended(self) -> list[str]:
+        """Return whose processes are over."""
+        return [name for name, process in self._nodes.items() if process.poll() is not None]
 
     def log(self, name: str) -> str:
         """Return what a process has written."""

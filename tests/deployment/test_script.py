@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mel_simulation.engine.processes import end
 
 from bench.loopback import Loopback, wait_for, write_app
 from flwr_mel.checkpoint import Checkpoints
@@ -104,7 +103,7 @@ class Fleet(Loopback):
         path = self.root / f"{role['name']}.json"
         path.write_text(json.dumps(role))
         command = [sys.executable, "-m", "tests.deployment.light_client", f"127.0.0.1:{self.port}", path]
-        self._nodes[role["name"]] = self.spawn(role["name"], command, PYTHONPATH=str(ROOT))
+        self.add(role["name"], command, PYTHONPATH=str(ROOT))
 
 
 def gone_in(path):
@@ -140,11 +139,8 @@ def told(tmp_path_factory):
         wait_for(missed, pause_s=1.0)
         fleet.start({key: value for key, value in roles[returns].items() if key != "kill"})
         fleet.finish(run)
-        for name, process in fleet._nodes.items():
-            if process.poll() is None:
-                end(process)
-            else:
-                assert "kill" in roles[name], fleet.log(name)[-2000:]
+        for name in fleet.ended():
+            assert "kill" in roles[name], fleet.log(name)[-2000:]
     return roles, returns, list(read_jsonl(out / "records.jsonl")), out
 
 
@@ -189,7 +185,8 @@ def test_who_is_killed_is_missed_and_who_returns_is_back(told):
         assert missed == list(range(missed[0], missed[-1] + 1))
         between = [row for cycle, row in rows.items() if at < cycle <= missed[-1]]
         assert not any(row.outcome is Outcome.USED or row.moved_weight for row in between)
-        assert not any(cycle in missed for cycle in rows)
+        # Its row is there as long as its task is.
+        assert all(rows[cycle].standing is Standing.GONE for cycle in missed if cycle in rows)
         back = [row for cycle, row in rows.items() if cycle > missed[-1]]
         assert bool(back) == (name == returns)
     assert any(row.outcome is Outcome.USED for row in back_rows(records, returns))
