@@ -75,7 +75,7 @@ class Questions:
             result = client.get_properties(ins, timeout=self._patience.timeout_s, group_id=cycle)
         except Exception as error:  # it has no mod, or it is not there
             return {wire.PROBLEM: brief(str(error))}
-        return result.properties if result.status.code is Code.OK else None
+        return result.properties if result.status.code is Code.OK else {}  # it has no mod
 
     def answers(self, awaited: Collection[str] = ()) -> dict[str, Answer]:
         """Return the answers that are there; None for clients that have none.
