@@ -95,6 +95,7 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(if $(LINKS),$(PY) -m bench.traces --links $(LINKS))
 	$(PY) -m bench.attacks
 	$(PY) -m bench.soak
+	$(PY) -m bench.overhead
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
 	$(PY) -m bench.gallery
 

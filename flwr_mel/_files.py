@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
+from tempfile import TemporaryFile
 from typing import Any
+
+#: Bytes that are written to see whether a disk takes them.
+_TRIED = 1 << 16
 
 
 def atomically(path: str | os.PathLike[str], write: Callable[[Any], object], mode: str = "w") -> None:
@@ -42,3 +48,35 @@ def atomically(path: str | os.PathLike[str], write: Callable[[Any], object], mod
         if isinstance(error, OSError):
             error.filename, error.filename2 = error.filename or str(target), None
         raise
+
+
+def check_room(directory: str | os.PathLike[str], needed: int) -> None:
+    """See that a directory can be written to and has room, before there is anything to lose.
+
+    Parameters
+    ----------
+    directory : path
+        Made if it is not there.
+    needed : int
+        Bytes.
+
+    Raises
+    ------
+    OSError
+        With the directory's name and what is wrong.
+    """
+    place = Path(directory)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=place) as file:
+            # Disks that are full tell so when something is written, others only by a limit of the user's.
+            file.write(bytes(min(needed, _TRIED)))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        error.filename, error.filename2 = str(place), None
+        raise
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        text = f"{free / 1e6:,.1f} MB are free, {needed / 1e6:,.1f} MB are needed"
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {text}", str(place))

@@ -55,6 +55,9 @@ SIMULATED = "mel-simulated"
 #: question reached no mod, the server puts what came back in its place.
 PROBLEM = "mel-problem"
 
+#: With the answer to a probe: seconds that the learner's own code took for it. The rest is Flower's.
+ANSWER_SECONDS = "mel-answer-seconds"
+
 # Learner to server: what the task took.
 #: Seconds inside the app, without the transport and without the mod's own work.
 TRAIN_SECONDS = "mel-train-seconds"

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from flwr_mel._files import check_room
 from flwr_mel._validate import complain, count
 from flwr_mel.checkpoint.claim import claim
 from flwr_mel.checkpoint.store import Checkpoint, Checkpoints
@@ -19,6 +20,9 @@ from flwr_mel.orchestrator import Orchestrator, Stopped
 from flwr_mel.records import Callback, CycleRecord
 
 log = logging.getLogger("flwr.mel")
+
+#: Free bytes without which there is no point in beginning.
+_LEAST_ROOM = 1 << 20
 
 Model = Mapping[str, npt.NDArray[Any]]
 Snapshot = list[dict[str, tuple[str, Any]]]
@@ -120,6 +124,7 @@ class Keeper:
         if self.checkpoints is None or self._inner is None:
             return None
         claim(self.checkpoints.directory)
+        self._check_room(self.checkpoints, given)
         if not self._may_resume:
             if self._fingerprint is None and self.checkpoints.files():
                 where, remedy = str(self.checkpoints.directory), "Leave out resume=False to go on with it, "
@@ -147,6 +152,21 @@ class Keeper:
         self._fingerprint = found.fingerprint
         log.info("going on after cycle %d from %s", found.cycle, self.checkpoints.directory)
         return found.model
+
+    def _check_room(self, checkpoints: Checkpoints, given: Any) -> None:
+        """Say at the start that checkpoints cannot be kept, while nothing is lost."""
+        model = 0 if given is None else sum(np.asarray(a).nbytes for a in self._decode(given).values())
+        # Those that are kept, and the new one beside them; moments and the like of strategies are not known.
+        needed = (checkpoints.keep + 1) * model - sum(file.stat().st_size for file in checkpoints.files())
+        try:
+            check_room(checkpoints.directory, max(needed, _LEAST_ROOM))
+        except OSError as error:
+            raise complain(
+                "checkpoints",
+                f"a directory that takes the model, {checkpoints.keep + 1} times",
+                str(checkpoints.directory),
+                f"It does not: {error}. Free some space, give another directory, or keep fewer.",
+            ) from error
 
     def _translated(self, found: Checkpoint, inner: Inner, given: Any) -> Checkpoint:
         """Return what a training through the other API left as this one would have left it.

@@ -55,7 +55,9 @@ class MelClient(Client):
             return self._client.get_properties(ins)
         cycle = ins.config[wire.PROBE]
         coming = cycle if isinstance(cycle, int) else 1
+        start = perf_counter()
         words = {wire.PROBE: coming, **self._mod.words(self._context, coming)}
+        words[wire.ANSWER_SECONDS] = perf_counter() - start
         return GetPropertiesRes(Status(Code.OK, ""), words)
 
     def get_parameters(self, ins: GetParametersIns) -> GetParametersRes:

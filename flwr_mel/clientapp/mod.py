@@ -158,7 +158,9 @@ class MelMod:
 
     def _answer(self, message: Message, context: Context, cycle: object) -> Message:
         coming = cycle if isinstance(cycle, int) else 1
-        answer = ConfigRecord({wire.PROBE: coming, **self.words(context, coming)})
+        start = perf_counter()
+        words = self.words(context, coming)
+        answer = ConfigRecord({wire.PROBE: coming, **words, wire.ANSWER_SECONDS: perf_counter() - start})
         content = RecordDict({wire.RECORD: answer})
         if _PROPERTIES_INS in message.content.config_records:
             status = ConfigRecord({"code": 0, "message": ""})

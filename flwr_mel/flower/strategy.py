@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from time import monotonic, time
 from typing import Any, ClassVar
 
 import numpy.typing as npt
@@ -161,6 +162,7 @@ class MelStrategy:
         settings = Settings(**{name: value for name, value in locals().items() if name in _SETTINGS})
         self.strategy = inner_strategy
         self.orchestrator = Orchestrator(settings, _callables(callbacks), keep_records=keep_records)
+        self.orchestrator.clock = _clock
         state = None if checkpoints is None else InnerState(inner_strategy)
         self._models = Models(self._named, self._encoded)
         self._keeper = Keeper(checkpoints, resume, state, self.orchestrator, self._named, self._models)
@@ -325,6 +327,11 @@ def _asked(thing: Any) -> str:
 def _words(bound: float | str | None) -> str:
     """Say what a bound is."""
     return "as it comes" if bound is None else f"bounded ({bound})"
+
+
+def _clock() -> tuple[float, float]:
+    """Return the time of day and that of a clock that never jumps."""
+    return time(), monotonic()
 
 
 def _callables(callbacks: Any) -> list[Callback]:

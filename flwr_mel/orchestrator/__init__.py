@@ -8,7 +8,7 @@ from flwr_mel.orchestrator.averaging import Average
 from flwr_mel.orchestrator.core import Orchestrator
 from flwr_mel.orchestrator.nobody import NobodyWorks
 from flwr_mel.orchestrator.settings import Mode, OnInfeasible, Settings, Stopping, Stragglers
-from flwr_mel.orchestrator.state import CyclePlan, Stopped, Task
+from flwr_mel.orchestrator.state import CyclePlan, Stopped, Task, Times
 
 if TYPE_CHECKING:
     from flwr_mel.flower.arrays import check_update
@@ -30,6 +30,7 @@ __all__ = [
     "Stopping",
     "Stragglers",
     "Task",
+    "Times",
     "brief",
     "check_update",
     "check_weight",

@@ -8,7 +8,7 @@ decided by the functions of `hearing` and `cycle`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,8 @@ from flwr_mel.orchestrator.averaging import Average, Blend
 from flwr_mel.orchestrator.nobody import NobodyWorks, all_failed, never_used, no_one_can
 from flwr_mel.orchestrator.settings import Settings, Stragglers
 from flwr_mel.orchestrator.shares import blended
-from flwr_mel.orchestrator.state import CyclePlan, Returned, State
+from flwr_mel.orchestrator.standing import flower_words
+from flwr_mel.orchestrator.state import CyclePlan, Returned, State, Times
 from flwr_mel.records import Callback, CycleRecord, LearnerRecord, Outcome
 
 # Below Flower's own logger, so that its console shows what we say.
@@ -57,6 +58,9 @@ class Orchestrator:
         self.state = State()
         self.record: CycleRecord | None = None
         self._settled = True
+        #: The adapter's clock: the time of day and one that never jumps. None: there is no real one.
+        self.clock: Callable[[], tuple[float, float]] | None = None
+        self._began: tuple[float, float] | None = None
 
     @property
     def deadline_s(self) -> float | None:
@@ -127,7 +131,8 @@ class Orchestrator:
             Who is there, if those are more. What is known of all others is kept under their names only.
         """
         self.close()
-        self.state = hearing.meet(self.state, nodes, connected)
+        self._began = None if self.clock is None else self.clock()
+        self.state = hearing.meet(self.state, nodes, connected, self._began and self._began[0])
         return hearing.strangers(self.state, nodes)
 
     def unheard(self) -> list[str]:
@@ -162,16 +167,20 @@ class Orchestrator:
         """
         self.hear_all({node: said})
 
-    def hear_all(self, answers: Mapping[str, hearing.Words]) -> None:
+    def hear_all(
+        self, answers: Mapping[str, hearing.Words], took_s: Mapping[str, float] | None = None
+    ) -> None:
         """Take in what learners say of themselves.
 
         Parameters
         ----------
         answers : mapping of node to mapping or None
             Who says what.
+        took_s : mapping of node to float, optional
+            Seconds from a question to its answer, by the server's clock.
         """
         told = len(self.state.notes)
-        self.state = hearing.hear(self.state, self.settings, answers)
+        self.state = hearing.hear(self.state, self.settings, answers, took_s)
         for text in self.state.notes[told:]:
             log.warning("%s", text)
 
@@ -207,6 +216,8 @@ class Orchestrator:
         if before.stopped is not None:
             return CyclePlan(cycle, (), ())
         self.state, planned, record = cycles.plan(before, self.settings, cycle, nodes)
+        if self._began is not None and not self.state.virtual:
+            record.began_at = self._began[0]
         self.record, self._settled = record, False
         for node in nodes:
             learner = self.state.learners[node]
@@ -234,6 +245,9 @@ class Orchestrator:
         if now is not None and now != then and record.own_round_s is not None:
             text = "cycle %d: cycle time T = %.3g s for the work of the project's own round of %.3g s"
             log.info(text, record.cycle, now, record.own_round_s)
+        if record.flower_s is not None and "flower" not in self.state.told:
+            self.state = replace(self.state, told={*self.state.told, "flower"})
+            log.info("cycle %d: %s", record.cycle, flower_words(record))
 
     @property
     def origins(self) -> set[int]:
@@ -258,6 +272,7 @@ class Orchestrator:
         open_: Collection[str] = (),
         claims: Mapping[str, float] | None = None,
         bounded: Mapping[str, str] | None = None,
+        times: Times | None = None,
     ) -> None:
         """Put on record what came back; see `Returned`.
 
@@ -281,6 +296,8 @@ class Orchestrator:
             Samples by the apps' own account.
         bounded : mapping of node to str, optional
             Whose update was made smaller, and by how much.
+        times : Times, optional
+            When tasks left and replies came.
         """
         if self.record is None or self._settled:
             return
@@ -295,6 +312,7 @@ class Orchestrator:
                 open_,
                 claims=claims or {},
                 bounded=bounded or {},
+                times=times,
             )
         )
         without = [row for row in asked if row.outcome in (Outcome.FAILED, Outcome.REFUSED)]
@@ -371,6 +389,9 @@ class Orchestrator:
             rows = [row for row in self.record.learners if row.asked]
             self._settle(Returned(failed={row.node: (Outcome.FAILED, _NOT_HANDED_ON) for row in rows}))
         self.state, record = cycles.close(self.state, self.settings, self.record)
+        if record.began_at is not None and self.clock is not None and self._began is not None:
+            record.ended_at, steady = self.clock()
+            record.duration_s = steady - self._began[1]
         self.record = None
         if record.stopped:
             log.info("training stops after cycle %d: %s", record.cycle, record.stopped)

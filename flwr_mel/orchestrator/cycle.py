@@ -28,6 +28,7 @@ from flwr_mel.orchestrator.problems import of_the_chosen
 from flwr_mel.orchestrator.remarks import remarks
 from flwr_mel.orchestrator.settings import InForce, Mode, Settings
 from flwr_mel.orchestrator.shares import held_of, shared, watch_shares
+from flwr_mel.orchestrator.standing import expected_flower_s, stand
 from flwr_mel.orchestrator.state import CyclePlan, LearnerState, Returned, State, Stopped, Task
 from flwr_mel.orchestrator.stopping import stop_reason
 from flwr_mel.orchestrator.trust import gets_own_round, learn, learning_of, measured, slowdown_of
@@ -69,6 +70,7 @@ def plan(
     record.notes, new.notes = new.notes, []
     again = _lost_on_the_way(new, settings, present)
     record.learners = [_open_row(x, new, force) for x in present] + _others(new, present)
+    record.flower_s = None if state.virtual else expected_flower_s(present)
     chosen = of_the_chosen(force, len(nodes), len(state.connected or ()))
     tasks = _tasks(chosen, record, present, new.flights)
     if not tasks and not new.flights:
@@ -82,7 +84,7 @@ def plan(
 
 def _open_row(x: LearnerState, state: State, settings: InForce) -> LearnerRecord:
     row = LearnerRecord(x.name, x.node, reason=str(x.doubt or ""), slowdown=slowdown_of(x, settings))
-    row.idle, row.held = x.idle, held_of(x, settings)
+    row.idle, row.held, row.problem = x.idle, held_of(x, settings), x.problem
     if x.name in state.flights:
         row.outcome, row.reason = Outcome.BUSY, f"works on the task of cycle {state.flights[x.name].cycle}"
     return row
@@ -265,6 +267,8 @@ def settle(
     asked = [row for row in record.learners if row.asked]
     missing = any(row.outcome in (Outcome.FAILED, Outcome.LATE) for row in asked if row.span == 1)
     record.makespan_s = record.cycle_time_s if missing else expected_s(record)
+    if back.times is not None:
+        new, record = stand(new, record, back.times)
     new.trained = new.trained or any(
         row.outcome is Outcome.USED or row.moved_weight for row in record.learners
     )

@@ -12,6 +12,7 @@ class Why(Enum):
     """Kinds of doubt, by the words that tell them."""
 
     UNHEARD = "has not said yet what it can do"
+    UNANSWERED = "did not answer when it was asked what it can do"
     SILENT = "does not say what it can do (no mel_mod)"
     UNTOLD = "does not say what it can do (no profile)"
     PROBLEM = "cannot say what it can do"

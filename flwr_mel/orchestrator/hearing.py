@@ -17,6 +17,7 @@ from flwr_mel.learners.capability import Capability, read_name
 from flwr_mel.learning import Learning
 from flwr_mel.orchestrator.doubts import Doubt, Why
 from flwr_mel.orchestrator.settings import Settings
+from flwr_mel.orchestrator.standing import flower_time, missed
 from flwr_mel.orchestrator.state import MOST_ABSENT, LearnerState, State
 
 #: What a learner says: keys of `flwr_mel.wire`; None: it did not answer.
@@ -24,7 +25,12 @@ Words = Mapping[str, object] | None
 _LONGEST = 300
 
 
-def meet(state: State, nodes: Collection[str], connected: Iterable[str] | None = None) -> State:
+def meet(
+    state: State,
+    nodes: Collection[str],
+    connected: Iterable[str] | None = None,
+    now: float | None = None,
+) -> State:
     """Begin a cycle with who is there; what is known of those who are gone is kept under their names.
 
     Parameters
@@ -35,6 +41,8 @@ def meet(state: State, nodes: Collection[str], connected: Iterable[str] | None =
         Who may be given work.
     connected : iterable of str, optional
         Who is there, if those are more.
+    now : float, optional
+        When those who are gone are missed, where a real clock runs.
     """
     new = state.copy()
     new.connected = frozenset(nodes) if connected is None else frozenset({*connected, *nodes})
@@ -47,7 +55,7 @@ def meet(state: State, nodes: Collection[str], connected: Iterable[str] | None =
             del new.holders[gone.name]
         if gone.heard:
             new.absent.pop(gone.name, None)
-            new.absent[gone.name] = gone
+            new.absent[gone.name] = missed(gone, now)
     surplus = len(new.absent) - max(MOST_ABSENT, len(new.connected))
     for name in list(new.absent)[: max(surplus, 0)]:
         del new.absent[name]
@@ -93,7 +101,12 @@ def wait_for(state: State, nodes: Collection[str]) -> tuple[State, list[str]]:
     return new, awaited
 
 
-def hear(state: State, settings: Settings, answers: Mapping[str, Words]) -> State:
+def hear(
+    state: State,
+    settings: Settings,
+    answers: Mapping[str, Words],
+    took_s: Mapping[str, float] | None = None,
+) -> State:
     """Take in what learners say of themselves.
 
     Neither silence nor words that cannot be right replace what was known before. A learner of which
@@ -108,6 +121,8 @@ def hear(state: State, settings: Settings, answers: Mapping[str, Words]) -> Stat
         The default profile, and whether to learn.
     answers : mapping of node to mapping or None
         Who says what.
+    took_s : mapping of node to float, optional
+        Seconds from a question to its answer, by the server's clock.
     """
     new = state.copy()
     for node, said in answers.items():
@@ -121,7 +136,11 @@ def hear(state: State, settings: Settings, answers: Mapping[str, Words]) -> Stat
         told = "" if said is None else printable(str(said.get(wire.PROBLEM, "")), _LONGEST)
         simulated = learner.simulated if said is None else wire.SIMULATED in said
         learner = replace(learner, heard=True, simulated=simulated, modded=learner.modded or modded)
-        new.learners[node] = _informed(new, settings, learner, words, _unable(modded, told))
+        if said is not None:
+            flower_s = flower_time(said, (took_s or {}).get(node))
+            learner = replace(learner, problem=told, flower_s=learner.flower_s or flower_s)
+        doubt = Doubt(Why.UNANSWERED) if said is None else _unable(modded, told)
+        new.learners[node] = _informed(new, settings, learner, words, doubt)
     return new
 
 
@@ -193,7 +212,7 @@ def _informed(
                 return learner
     base = learner.capability or settings.default_capability(learner.name)
     capability = base if heard is None else heard.over(base)
-    assumed = doubt.why is Why.SILENT and isinstance(settings.learning, Learning)
+    assumed = doubt.why in (Why.SILENT, Why.UNANSWERED) and isinstance(settings.learning, Learning)
     if capability is None and (assumed or doubt.why is Why.UNTOLD):
         capability = Capability(learner.name)
     learner = replace(learner, declared=learner.declared or (heard is not None and heard.able))

@@ -12,6 +12,8 @@ from flwr_mel.records import LearnerRecord
 _NAMED = 3
 _REMEDIES = {
     Why.UNHEARD: "It has not answered yet: give it longer by MelStrategy(..., probe_timeout_s=...).",
+    Why.UNANSWERED: "It is not there any more, or slow to start: look at its log, or give it longer by "
+    "MelStrategy(..., probe_timeout_s=...).",
     Why.SILENT: "Write ClientApp(mods=[mel_mod]), with `from flwr_mel.clientapp import mel_mod`, the mod "
     "first in the list, so that the question does not reach other mods or the app. Devices that are slow "
     "to start get more time by MelStrategy(..., probe_timeout_s=...).",

@@ -15,6 +15,7 @@ from flwr_mel.orchestrator.doubts import Doubt, Why
 from flwr_mel.orchestrator.privacy import solve_privately
 from flwr_mel.orchestrator.problems import Share
 from flwr_mel.orchestrator.settings import InForce, Mode, OnInfeasible, Settings
+from flwr_mel.orchestrator.standing import with_flower_time
 from flwr_mel.orchestrator.state import LearnerState
 from flwr_mel.orchestrator.trust import assume_costs, recall_costs, start_estimates
 from flwr_mel.records import CycleRecord
@@ -35,7 +36,9 @@ def fill_costs(learners: Sequence[LearnerState], settings: InForce) -> list[Lear
     """
     found = start_estimates(_derived(learners, settings), settings)
     found = assume_costs([recall_costs(x) for x in found], settings)
-    found = [x if x is old else _doubted(x, settings) for x, old in zip(found, learners, strict=True)]
+    found = [
+        x if x is old else _doubted(x, settings, old.doubt) for x, old in zip(found, learners, strict=True)
+    ]
     return start_estimates(found, settings)
 
 
@@ -45,8 +48,9 @@ def _derived(learners: Sequence[LearnerState], settings: InForce) -> list[Learne
     described: list[int] = []
     for k, x in enumerate(learners):
         if x.costs is None and x.capability is not None and x.capability.able:
-            found[k] = replace(x, costs=x.capability.measured, doubt=None)
-            if x.capability.measured is None:
+            told = x.capability.measured
+            found[k] = replace(x, costs=told and with_flower_time(x, told, settings), doubt=None)
+            if told is None:
                 described.append(k)
     if described and settings.workload is not None:
         capabilities = [learners[k].capability for k in described]
@@ -54,11 +58,12 @@ def _derived(learners: Sequence[LearnerState], settings: InForce) -> list[Learne
         c = Coefficients.from_devices(devices, settings.workload)
         columns = np.column_stack((c.c2, c.c1, c.c0, c.g2, c.g1, c.g0)).tolist()
         for k, (c2, c1, c0, g2, g1, g0) in zip(described, columns, strict=True):
-            found[k] = replace(found[k], costs=(c2, c1, c0, g2, g1, g0))
+            costs = with_flower_time(found[k], (c2, c1, c0, g2, g1, g0), settings)
+            found[k] = replace(found[k], costs=costs)
     return found
 
 
-def _doubted(learner: LearnerState, settings: InForce) -> LearnerState:
+def _doubted(learner: LearnerState, settings: InForce, before: Doubt | None) -> LearnerState:
     """Take away the costs of a learner that cannot be used, and say why."""
     if learner.capability is None:
         return learner
@@ -69,7 +74,9 @@ def _doubted(learner: LearnerState, settings: InForce) -> LearnerState:
     elif settings.cycle_time_s / learner.costs[0] > _MOST_STEPS:
         doubt = Doubt(Why.REFUSED, f"{learner.costs[0]:g} s per sample is too fast")
     elif needs_data and learner.capability.max_samples is None:
-        doubt = Doubt(Why.NO_TOTAL)
+        doubt = Doubt(Why.PROBLEM, learner.problem) if learner.problem else Doubt(Why.NO_TOTAL)
+        if before is not None and before.why in (Why.UNANSWERED, Why.SILENT):
+            doubt = before  # it could not say how many it holds
     return learner if doubt is None else replace(learner, costs=None, doubt=doubt)
 
 

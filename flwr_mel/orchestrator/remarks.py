@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from flwr_mel import wire
 from flwr_mel._text import printable
 from flwr_mel.allocation.limiting import Limit
+from flwr_mel.learning import Learning
 from flwr_mel.orchestrator.cycle_time import MOST_EPOCHS
 from flwr_mel.orchestrator.settings import Settings
+from flwr_mel.orchestrator.standing import flower_words
 from flwr_mel.orchestrator.state import Returned, State
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
 _NAMED = 3
 _LONGEST = 300
+#: Share of T.
+_MUCH = 0.1
 _READ = (
     "Let the client read them from the run config or the message's config under a usual name, such as "
     "local-epochs, name the key by MelStrategy(..., epochs_key=...), or use "
@@ -78,6 +82,11 @@ def remarks(state: State, settings: Settings, record: CycleRecord, back: Returne
             f"more epochs would fit into the time, but nobody does more than {MOST_EPOCHS} times the "
             "project's own. MelStrategy(..., max_epochs=...) sets another limit",
         ),
+        "flower": (
+            rows if _left_out_of_plans(record, settings) else [],
+            f"{flower_words(record)}, and plans here follow what learners declare. "
+            "MelStrategy(..., learning=True) plans with what is measured",
+        ),
         "problem": (
             [row for row in rows if said[row.node].get(wire.PROBLEM)],
             next(
@@ -90,6 +99,13 @@ def remarks(state: State, settings: Settings, record: CycleRecord, back: Returne
         for kind, (who, text) in found.items()
         if who and kind not in state.remarked
     }
+
+
+def _left_out_of_plans(record: CycleRecord, settings: Settings) -> bool:
+    """Whether Flower takes much of a given T and no plan has it."""
+    if settings.cycle_time_s is None or isinstance(settings.learning, Learning):
+        return False
+    return (record.flower_s or 0.0) > _MUCH * settings.cycle_time_s
 
 
 def _names(rows: Sequence[LearnerRecord]) -> str:

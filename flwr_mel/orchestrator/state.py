@@ -11,7 +11,7 @@ from flwr_mel.learners.capability import Capability, Costs
 from flwr_mel.learning import Estimate
 from flwr_mel.orchestrator.doubts import Doubt, Why
 from flwr_mel.orchestrator.own_work import OwnWork
-from flwr_mel.records import Outcome
+from flwr_mel.records import Outcome, Standing
 
 #: How many learners that are gone are remembered at least.
 MOST_ABSENT = 1000
@@ -93,6 +93,29 @@ class CyclePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """What the server's clock says of a cycle, in seconds since 1970.
+
+    Parameters
+    ----------
+    now : float
+        When it was asked.
+    waited_s : float
+        From sending the tasks to the last report, or to the end of waiting.
+    sent_at, received_at : mapping of node to float
+        When tasks left and replies came, as far as is known.
+    here : collection of node, optional
+        Who is still connected; None: not known.
+    """
+
+    now: float
+    waited_s: float
+    sent_at: Mapping[str, float] = field(default_factory=dict)
+    received_at: Mapping[str, float] = field(default_factory=dict)
+    here: Collection[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Returned:
     """What came back of a cycle's tasks.
 
@@ -117,6 +140,8 @@ class Returned:
         Samples by the apps' own account.
     bounded : mapping of node to str
         Whose update was made smaller, and by how much.
+    times : Times, optional
+        By the server's clock. They are kept of real learners only.
     """
 
     used: Mapping[str, int] = field(default_factory=dict)
@@ -128,6 +153,7 @@ class Returned:
     open: Collection[str] = ()
     claims: Mapping[str, float] = field(default_factory=dict)
     bounded: Mapping[str, str] = field(default_factory=dict)
+    times: Times | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +188,12 @@ class LearnerState:
         Whether our mod speaks for it.
     own : OwnWork, optional
         How it works by itself, once it was seen.
+    standing : tuple of Standing and float, optional
+        What it is doing and since when, where a real clock runs.
+    problem : str
+        What it last said is wrong with it.
+    flower_s : float, optional
+        What its first answer took beside its own code, by the server's clock.
     """
 
     node: str
@@ -178,6 +210,9 @@ class LearnerState:
     part: tuple[float, float, int] = (0.0, 0.0, 0)
     modded: bool = False
     own: OwnWork | None = None
+    standing: tuple[Standing, float] | None = None
+    problem: str = ""
+    flower_s: float | None = None
 
     def __post_init__(self) -> None:
         if not self.name:

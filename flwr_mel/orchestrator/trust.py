@@ -156,7 +156,7 @@ def _is_silent(x: LearnerState, settings: InForce) -> bool:
     if x.costs is not None or x.capability is None or x.doubt is None or settings.learning is False:
         return False
     untold = x.doubt.why is Why.UNTOLD and not gets_own_round(x, settings)
-    return untold or x.doubt.why is Why.SILENT
+    return untold or x.doubt.why in (Why.SILENT, Why.UNANSWERED)
 
 
 def gets_own_round(x: LearnerState, settings: InForce) -> bool:

@@ -1,6 +1,7 @@
 """Typed records of every cycle, and the callbacks that keep them."""
 
-from flwr_mel.records.cycle import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.records.cycle import CycleRecord, LearnerRecord, Outcome, Standing
+from flwr_mel.records.prometheus import PrometheusWriter
 from flwr_mel.records.writers import Callback, JsonlWriter, TensorBoardWriter, read_jsonl
 
 __all__ = [
@@ -9,6 +10,8 @@ __all__ = [
     "JsonlWriter",
     "LearnerRecord",
     "Outcome",
+    "PrometheusWriter",
+    "Standing",
     "TensorBoardWriter",
     "read_jsonl",
 ]

@@ -24,6 +24,15 @@ class Outcome(StrEnum):
     BUSY = "busy"
 
 
+class Standing(StrEnum):
+    """What a real learner is doing when a cycle ends."""
+
+    IDLE = "idle"
+    WORKING = "working"
+    LATE = "late"
+    GONE = "gone"
+
+
 @dataclass(slots=True)
 class LearnerRecord:
     """One learner in one cycle.
@@ -77,6 +86,15 @@ class LearnerRecord:
     bounded : str
         What of it was bounded, because of the others', and by how much: its share of the weight, the size of
         its update.
+    sent_at, received_at : float, optional
+        When its task left and its reply came, by the server's clock in seconds since 1970; of a real learner
+        only. Those of an earlier cycle's task where it got none in this one.
+    standing : Standing, optional
+        What it was doing when the cycle ended; of a real learner only.
+    since : float, optional
+        Since when, in seconds since 1970.
+    problem : str
+        What its device says is wrong with it: missing data, a capability function that raises.
     """
 
     learner: str
@@ -107,6 +125,19 @@ class LearnerRecord:
     epochs_done: float | None = None
     samples_used: float | None = None
     bounded: str = ""
+    sent_at: float | None = None
+    received_at: float | None = None
+    standing: Standing | None = None
+    since: float | None = None
+    problem: str = ""
+
+    @property
+    def took_s(self) -> float | None:
+        """Seconds from sending its task to its reply, by the server's clock; None where that is not known."""
+        if self.round_trip_s is not None:
+            return self.round_trip_s
+        known = self.sent_at is not None and self.received_at is not None
+        return self.received_at - self.sent_at if known else None  # type: ignore[operator]
 
     @property
     def asked(self) -> bool:
@@ -178,6 +209,18 @@ class CycleRecord:
     own_round_s : float, optional
         What the project's own round takes the slowest of these learners, where T was not given but follows
         from what was measured; T is never longer.
+    began_at, ended_at : float, optional
+        When the cycle began and ended, by the server's clock in seconds since 1970; None in simulations,
+        whose records do not depend on a real clock.
+    duration_s : float, optional
+        From its beginning to its end, evaluation included.
+    waited_s : float, optional
+        From sending the tasks to the last report, or to the end of waiting: what `makespan_s` came to.
+    flower_s : float, optional
+        What part of it is Flower's (looking for messages, starting processes, the way): the median over the
+        learners of what a task takes beside the work; before any task, of what a question takes.
+    gone : dict of name to float
+        Learners that were there before and are not connected any more, and since when.
     """
 
     cycle: int
@@ -201,15 +244,31 @@ class CycleRecord:
     gap: float | None = None
     pace: int = 0
     own_round_s: float | None = None
+    began_at: float | None = None
+    ended_at: float | None = None
+    duration_s: float | None = None
+    waited_s: float | None = None
+    flower_s: float | None = None
+    gone: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def real(self) -> bool:
+        """Whether a real clock ran."""
+        return self.began_at is not None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain types for JSON; numbers that JSON cannot carry become null."""
+        """Plain types for JSON; numbers that JSON cannot carry become null.
+
+        What only a real clock or a real device tells is there where it is known.
+        """
         data = {name: _plain(getattr(self, name)) for name in _CYCLE_FIELDS}
+        data |= _real(self, _REAL_CYCLE)
         data["metrics"] = {str(key): _plain(value) for key, value in self.metrics.items()}
         data["notes"] = list(self.notes)
         # By hand: dataclasses.asdict copies deeply, which takes a second for 10,000 learners.
         data["learners"] = [
-            {name: _plain(getattr(row, name)) for name in _LEARNER_FIELDS} for row in self.learners
+            {name: _plain(getattr(row, name)) for name in _LEARNER_FIELDS} | _real(row, _REAL_LEARNER)
+            for row in self.learners
         ]
         return data
 
@@ -230,8 +289,15 @@ class CycleRecord:
         return [r for r in self.learners if r.outcome in (Outcome.REFUSED, Outcome.FAILED, Outcome.LATE)]
 
 
-_CYCLE_FIELDS = tuple(f.name for f in fields(CycleRecord))
-_LEARNER_FIELDS = tuple(f.name for f in fields(LearnerRecord))
+_REAL_CYCLE = ("began_at", "ended_at", "duration_s", "waited_s", "flower_s", "gone")
+_REAL_LEARNER = ("sent_at", "received_at", "standing", "since", "problem")
+_CYCLE_FIELDS = tuple(f.name for f in fields(CycleRecord) if f.name not in _REAL_CYCLE)
+_LEARNER_FIELDS = tuple(f.name for f in fields(LearnerRecord) if f.name not in _REAL_LEARNER)
+
+
+def _real(record: CycleRecord | LearnerRecord, names: tuple[str, ...]) -> dict[str, Any]:
+    found = {name: getattr(record, name) for name in names}
+    return {name: _plain(value) for name, value in found.items() if value not in (None, "", {})}
 
 
 def _of_epochs(mean_epochs: float | None, bound: float | None) -> dict[str, Any]:
@@ -241,7 +307,15 @@ def _of_epochs(mean_epochs: float | None, bound: float | None) -> dict[str, Any]
 
 def _learner(row: Mapping[str, Any]) -> LearnerRecord:
     limit = Limit(row.get("limited_by") or "")
-    return LearnerRecord(**{**row, "outcome": Outcome(row["outcome"]), "limited_by": limit})
+    standing = row.get("standing")
+    return LearnerRecord(
+        **{
+            **row,
+            "outcome": Outcome(row["outcome"]),
+            "limited_by": limit,
+            "standing": None if standing is None else Standing(standing),
+        }
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -11,12 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from flwr_mel._files import check_room
 from flwr_mel._validate import complain
 from flwr_mel.records.cycle import CycleRecord
 
 log = logging.getLogger("flwr.mel")
 
 _MOST_WAITING, _BLOCK = 100, 1 << 20
+#: Free bytes without which there is no point in beginning.
+_LEAST_ROOM = 1 << 20
 
 #: Anything that takes a finished cycle.
 Callback = Callable[[CycleRecord], None]
@@ -37,7 +40,13 @@ class JsonlWriter:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            check_room(self.path.parent, _LEAST_ROOM)
+            self.path.open("ab").close()
+        except OSError as error:
+            raise complain(
+                "JsonlWriter's path", "a file that can be written", str(self.path), f"It cannot: {error}."
+            ) from error
         self._waiting: deque[tuple[int, str]] = deque(maxlen=_MOST_WAITING)
         if self.path.exists():
             size = self.path.stat().st_size

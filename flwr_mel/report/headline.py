@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flwr_mel.allocation.objective import in_words
-from flwr_mel.report.ledger import Ledger, column, metric, rising
+from flwr_mel.report.ledger import Ledger, column, metric, rising, time_spent
 from flwr_mel.report.markup import Html, el
 from flwr_mel.report.numerals import (
     JOULES,
@@ -119,14 +119,14 @@ def _tiles(run: Run, who: Ledger) -> list[Html]:
         if len(known)
         else "not on record"
     )
-    clock, joules = float(rising(run, "clock_s")[-1]), float(rising(run, "total_energy_j")[-1])
+    joules = float(rising(run, "total_energy_j")[-1])
     n = len(run.records)
     wanted = finite(run.config.get("cycles"))
     worked = int((~np.isnan(who.epochs)).any(axis=1).sum())
     return [
         tile("Final accuracy", percent(known[-1] if len(known) else math.nan), best, main=True),
         tile("Cycles", f"{n:,}", f"of {wanted:,.0f}" if not math.isnan(wanted) else "on record"),
-        tile("Virtual time", measure(clock, SECONDS), f"{measure(clock / n, SECONDS, 3)} per cycle"),
+        _time(run),
         tile("Energy", measure(joules, JOULES), f"{measure(joules / n, JOULES, 3)} per cycle"),
         tile(
             goal_of(run),
@@ -135,6 +135,16 @@ def _tiles(run: Run, who: Ledger) -> list[Html]:
         ),
         tile("Learners", f"{worked:,}", f"worked, of {len(who.learners):,}"),
     ]
+
+
+def _time(run: Run) -> Html:
+    """Say how long it took, by the server's clock or by the cost model."""
+    name, passed = time_spent(run)
+    clock = float(passed[-1])
+    detail = f"{measure(clock / len(run.records), SECONDS, 3)} per cycle"
+    if run.real:
+        detail += f", planned {measure(float(rising(run, 'clock_s')[-1]) / len(run.records), SECONDS, 3)}"
+    return tile(name[:1].upper() + name[1:], measure(clock, SECONDS), detail)
 
 
 def tile(name: str, value: str, detail: str, *, main: bool = False) -> Html:

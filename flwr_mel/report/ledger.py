@@ -187,6 +187,17 @@ def rising(run: Run, field: str) -> FloatArray:
     return np.maximum.accumulate(np.nan_to_num(column(run, field), nan=0.0))
 
 
+def time_spent(run: Run) -> tuple[str, FloatArray]:
+    """Return what to call the time of a run, and how much had passed after each cycle.
+
+    By the server's clock where it is on record, from the first cycle's beginning and without what lies
+    between an interruption and its end; else by the cost model.
+    """
+    if run.real:
+        return "time", np.cumsum(np.nan_to_num(column(run, "duration_s"), nan=0.0))
+    return "virtual time", rising(run, "clock_s")
+
+
 def first_reached(run: Run, level: float) -> int | None:
     """Return the index of the first record whose accuracy is at least `level`; None: never."""
     hits = np.flatnonzero(metric(run, "accuracy") >= level)

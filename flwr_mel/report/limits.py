@@ -166,6 +166,8 @@ def gantt(run: Run, ledger: Ledger) -> list[Html]:
     key = [el("span", el("i", class_=f"phase {kind}"), word) for word, kind in shown]
     until, last = measure(limit, SECONDS), measure(record.makespan_s, SECONDS)
     text = f"Cycle {record.cycle:,} by the cost model; the last report comes after {last} of T = {until}."
+    if record.waited_s is not None:
+        text += f" By the server's clock it came after {measure(record.waited_s, SECONDS)}."
     if not known:
         text += " How the learners' time splits is not on record."
     foot = el("div", el("span", "0"), el("span", measure(scale[1], SECONDS)), class_="gfoot")

@@ -30,7 +30,7 @@ MOST_CELLS = 20_000
 _CYCLE_FIELDS = (
     "cycle", "cycle_time_s", "makespan_s", "total_samples", "asked_samples", "staleness", "status",
     "mean_epochs", "objective", "value", "bound", "gap", "energy_j", "clock_s", "total_energy_j",
-    "metrics", "notes", "stopped",
+    "metrics", "notes", "stopped", "began_at", "ended_at", "duration_s", "waited_s", "flower_s", "gone",
 )  # fmt: skip
 _LEARNER_FIELDS = (
     "epochs", "samples", "time_s", "receive_s", "send_s", "energy_j", "energy_limit_j", "idle_s",
@@ -100,10 +100,13 @@ def render(runs: Sequence[Run]) -> str:
         el("title", f"{name} \u00b7 flwr-mel"),
         el("style", style),
     )
+    source = "Times and energies come from the cost model, not from a clock or a meter."
+    if any(run.real for run in runs):
+        source = "Energies and planned times come from the cost model; other times are the server's clock's."
     foot = el(
         "footer",
-        f"Made by flwr-mel {__version__}. Times and energies come from the cost model, not from a clock or a "
-        "meter. The numbers of this page are in it as JSON, in the element ",
+        f"Made by flwr-mel {__version__}. {source} The numbers of this page are in it as JSON, "
+        "in the element ",
         el("code", "flwr-mel-data"),
         ".",
     )
@@ -131,7 +134,7 @@ def run_data(run: Run, label: str) -> dict[str, Any]:
         "config": clean(run.config),
         "versions": clean(run.versions),
         "notices": list(run.notices),
-        "cycles": [{field: clean(record[field]) for field in _CYCLE_FIELDS} for record in cycles],
+        "cycles": [{f: clean(record[f]) for f in _CYCLE_FIELDS if f in record} for record in cycles],
         "learner_values": "per cycle" if whole else "mean over the cycles with work",
         "learners": [
             {

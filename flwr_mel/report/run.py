@@ -58,6 +58,11 @@ class Run:
         return self.config.get(key, self.config.get(key.replace("-", "_")))
 
     @property
+    def real(self) -> bool:
+        """Whether the run was on real devices, with the server's clock on record."""
+        return all(record.duration_s is not None for record in self.records)
+
+    @property
     def ending(self) -> str:
         """Why the run ended, in one phrase."""
         last = self.records[-1]

@@ -12,7 +12,7 @@ from flwr_mel.allocation.objective import Objective
 from flwr_mel.report.axis import Axis, cycles_axis, fit
 from flwr_mel.report.charts import Line, Rule, chart
 from flwr_mel.report.headline import goal_of, headline, target
-from flwr_mel.report.ledger import Ledger, column, first_reached, metric, rising
+from flwr_mel.report.ledger import Ledger, column, first_reached, metric, rising, time_spent
 from flwr_mel.report.ledger import ledger as sort_records
 from flwr_mel.report.limits import gantt, idle_sentence, limits_table
 from flwr_mel.report.markup import Html, el
@@ -28,6 +28,7 @@ from flwr_mel.report.numerals import (
     span,
     unit,
 )
+from flwr_mel.report.real import by_the_clock
 from flwr_mel.report.run import Run
 from flwr_mel.report.strips import MOST_ROWS, bands, class_key, cycles_per_cell, strips
 from flwr_mel.report.tables import absence_table, cycle_table, learner_table, settings_table, table
@@ -62,6 +63,7 @@ def single(run: Run) -> list[Html]:
         section("Learning", _learning(run)),
         section("Work given", _work(run, who)),
         section("One cycle", gantt(run, who)),
+        *([section("By the server's clock", by_the_clock(run))] if run.real else []),
         section("Limits and idle time", _limits(who)),
         section("Left out and lost", absence_table(run)),
         section("Cycle by cycle", cycle_charts(run)),
@@ -132,9 +134,8 @@ def _learning(run: Run) -> list[Html]:
         return chart(f"Accuracy against {name}", what, [line], x, level, rules=rules, height=230)
 
     figures = [draw("cycles", cycles, cycles_axis(cycles))]
-    spent = (("virtual time", "clock_s", SECONDS), ("energy", "total_energy_j", JOULES))
-    for name, field, units in spent:
-        values = rising(run, field)
+    spent = ((*time_spent(run), SECONDS), ("energy", rising(run, "total_energy_j"), JOULES))
+    for name, values, units in spent:
         divisor, sign = unit(float(values.max()), units)
         axis = fit(f"{name}, {sign}", np.append(values / divisor, 0.0), tight=True)
         figures.append(draw(name, values / divisor, axis, sign))
@@ -157,10 +158,10 @@ def _costs(run: Run) -> list[Html]:
         name = f"{percent(level, 0)}, the target" if level == target(run) else percent(level, 0)
         costs = [DASH, DASH, DASH]
         if n is not None:
-            clock, joules = rising(run, "clock_s")[n], rising(run, "total_energy_j")[n]
+            clock, joules = time_spent(run)[1][n], rising(run, "total_energy_j")[n]
             costs = [f"{run.records[n].cycle:,}", measure(clock, SECONDS), measure(joules, JOULES)]
         rows.append([name, *costs])
-    heads = ("to reach", "cycles", "virtual time", "energy")
+    heads = ("to reach", "cycles", time_spent(run)[0], "energy")
     return [el("div", table(heads, rows), class_="costs")] if rows else []
 
 
@@ -198,7 +199,7 @@ def cycle_charts(run: Run) -> Html:
     if run.records[-1].objective != Objective.EPOCHS:
         figures.append(_small(run, "Mean epochs", {"mean": column(run, "mean_epochs")}))
     figures += [
-        _small(run, "Last report, s", {"T": column(run, "cycle_time_s"), "last": column(run, "makespan_s")}),
+        _small(run, "Last report, s", _last_reports(run)),
         _small(run, f"Energy of all learners, {sign}", {"energy": joules / divisor}),
         _small(run, "Learners", {"there": there, "used": used}),
     ]
@@ -208,6 +209,12 @@ def cycle_charts(run: Run) -> Html:
         if np.isfinite(values).any():
             figures.append(_small(run, key[:1].upper() + key[1:], {key: values}, zero=False))
     return el("div", figures, class_="grid four")
+
+
+def _last_reports(run: Run) -> dict[str, FloatArray]:
+    """Return T, what was planned and, of a run on real devices, when the last report came."""
+    found = {"T": column(run, "cycle_time_s"), "planned" if run.real else "last": column(run, "makespan_s")}
+    return found | ({"last": column(run, "waited_s")} if run.real else {})
 
 
 def _small(run: Run, title: str, curves: dict[str, FloatArray], *, zero: bool = True) -> Html:

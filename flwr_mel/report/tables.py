@@ -10,7 +10,7 @@ import numpy as np
 
 from flwr_mel.allocation.objective import Objective, in_words
 from flwr_mel.records import Outcome
-from flwr_mel.report.ledger import Ledger, metric, named, rising
+from flwr_mel.report.ledger import Ledger, metric, named, rising, time_spent
 from flwr_mel.report.markup import Html, el
 from flwr_mel.report.numerals import (
     BITRATE,
@@ -110,11 +110,11 @@ def cycle_table(run: Run) -> Html:
     other = run.records[-1].objective != Objective.EPOCHS
     heads = [
         "cycle", "accuracy", "loss", goal, "bound", "gap", *(["mean epochs"] if other else []), "samples",
-        "last report", "virtual time", "energy", "energy so far", "used", "left out", "busy", "lost",
-        "status",
+        *(["planned"] if run.real else []), "last report", time_spent(run)[0], "energy", "energy so far",
+        "used", "left out", "busy", "lost", "status",
     ]  # fmt: skip
     accuracy, loss = metric(run, "accuracy"), metric(run, "loss")
-    clock, joules = rising(run, "clock_s"), rising(run, "total_energy_j")
+    clock, joules = time_spent(run)[1], rising(run, "total_energy_j")
     rows = []
     for n, record in enumerate(run.records):
         outcomes = [row.outcome for row in record.learners]
@@ -131,6 +131,7 @@ def cycle_table(run: Run) -> Html:
             *([fixed(record.mean_epochs, 2)] if other else []),
             fixed(record.total_samples, 0),
             reading(record.makespan_s, SECONDS),
+            *([reading(record.waited_s, SECONDS)] if run.real else []),
             reading(clock[n], SECONDS),
             reading(record.energy_j, JOULES),
             reading(joules[n], JOULES),

@@ -30,7 +30,9 @@ class Questions:
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
         self._open: set[str] = set()
-        self._answers: SimpleQueue[tuple[str, Answer]] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[str, Answer, float]] = SimpleQueue()
+        #: Seconds from the questions to the answers that were returned last.
+        self.took_s: dict[str, float] = {}
 
     def forget(self, connected: Collection[str]) -> None:
         """Expect nothing any more of clients that are not there."""
@@ -47,10 +49,10 @@ class Questions:
             Which cycle it is about.
         """
         waiting: SimpleQueue[ClientProxy] = SimpleQueue()
-        asked = [client for client in clients if client.cid not in self._open]
-        for client in asked:
+        new = [client for client in clients if client.cid not in self._open]
+        for client in new:
             waiting.put(client)
-        self._open |= {client.cid for client in asked}
+        self._open |= {client.cid for client in new}
 
         def work() -> None:
             while True:
@@ -58,10 +60,12 @@ class Questions:
                     client = waiting.get_nowait()
                 except Empty:
                     return
-                self._answers.put((client.cid, self._answer(client, cycle)))
+                asked = monotonic()
+                answer = self._answer(client, cycle)
+                self._answers.put((client.cid, answer, monotonic() - asked))
 
         # Daemons: a client that never answers must not keep the finished program alive.
-        for _ in range(min(len(asked), _AT_ONCE)):
+        for _ in range(min(len(new), _AT_ONCE)):
             Thread(target=work, daemon=True).start()
 
     def _answer(self, client: ClientProxy, cycle: int) -> Answer:
@@ -71,7 +75,7 @@ class Questions:
             result = client.get_properties(ins, timeout=self._patience.timeout_s, group_id=cycle)
         except Exception as error:  # it has no mod, or it is not there
             return None if unanswered(str(error)) else {wire.PROBLEM: brief(str(error))}
-        return result.properties if result.status.code is Code.OK else None
+        return result.properties if result.status.code is Code.OK else {}  # it has no mod
 
     def answers(self, awaited: Collection[str] = ()) -> dict[str, Answer]:
         """Return the answers that are there; None for clients that have none.
@@ -82,14 +86,15 @@ class Questions:
             Clients to wait for.
         """
         heard: dict[str, Answer] = {}
+        self.took_s = {}
         start, missing = monotonic(), self._open.intersection(awaited)
         while True:
             patience = self._patience.seconds(needed=bool(missing), others=bool(self._open))
             try:
-                cid, answer = self._answers.get(timeout=max(start + patience - monotonic(), 0.0))
+                cid, answer, took_s = self._answers.get(timeout=max(start + patience - monotonic(), 0.0))
             except Empty:
                 return heard | dict.fromkeys(missing)
             if cid in self._open:  # or else it is not there any more
-                heard[cid] = answer
+                heard[cid], self.took_s[cid] = answer, took_s
                 self._open.remove(cid)
                 missing.discard(cid)

@@ -6,7 +6,7 @@ real proxy and keeps that knowledge.
 
 from __future__ import annotations
 
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 from flwr.common import Code, FitIns, FitRes
@@ -32,6 +32,8 @@ class TaskProxy(ClientProxy):
         self.failure = ""
         self.late = False
         self.round_trip_s: float | None = None
+        self.sent_at: float | None = None
+        self.received_at: float | None = None
 
     def __getattr__(self, name: str) -> Any:
         """Give what only the real proxy has, such as ``node_id``, which Flower's workflows read."""
@@ -43,7 +45,7 @@ class TaskProxy(ClientProxy):
         """Train, within the shorter of the server's timeout and our deadline."""
         limits = [t for t in (timeout, self.deadline_s) if t is not None]
         limit = min(limits) if limits else None
-        start = monotonic()
+        start, self.sent_at = monotonic(), time()
         try:
             result = self.client.fit(ins, limit, group_id)
         except Exception as error:
@@ -51,6 +53,7 @@ class TaskProxy(ClientProxy):
             self.failure = "no reply in time" if self.late else str(error)
             raise
         self.round_trip_s = monotonic() - start
+        self.received_at = self.sent_at + self.round_trip_s
         if result.status.code is not Code.OK:
             self.failure = result.status.message or str(result.status.code)
         return result

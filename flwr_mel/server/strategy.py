@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic, time
 
 from flwr.common import (
     EvaluateIns,
@@ -29,7 +30,7 @@ from flwr_mel.flower.sizes import cut_words
 from flwr_mel.flower.strategy import MelStrategy as Common
 from flwr_mel.flower.tasks import task_words, weight_of
 from flwr_mel.flower.transport import check_transport
-from flwr_mel.orchestrator import Stragglers, Task
+from flwr_mel.orchestrator import Stragglers, Task, Times
 from flwr_mel.orchestrator.own_work import measurement
 from flwr_mel.records import Outcome
 from flwr_mel.server.asking import Questions
@@ -58,6 +59,8 @@ class MelStrategy(Common, Strategy):
     def _set_up(self, patience: Patience) -> None:
         self._questions = Questions(patience)
         self._sent: dict[str, tuple[TaskProxy, Task]] = {}
+        self._left_s = 0.0
+        self._manager: ClientManager | None = None
 
     @staticmethod
     def _views(model: Parameters) -> dict[Key, Array]:
@@ -125,7 +128,7 @@ class MelStrategy(Common, Strategy):
         strangers = self.orchestrator.strangers(clients, connected)
         self._questions.ask([clients[cid][0] for cid in strangers], cycle)
         awaited = self.orchestrator.awaited(clients)
-        self.orchestrator.hear_all(self._questions.answers(awaited))
+        self.orchestrator.hear_all(self._questions.answers(awaited), self._questions.took_s)
         plan = self.orchestrator.plan(cycle, list(clients))
         # Those without a task are asked while the others train: their limits may have changed.
         others = client_manager.all()
@@ -139,12 +142,14 @@ class MelStrategy(Common, Strategy):
             # Instructions of the learner's own: inner strategies share one object among all.
             config = {**ins.config, **task_words(task, self.orchestrator.settings)}
             instructions.append((proxy, FitIns(ins.parameters, config)))
+        self._left_s, self._manager = monotonic(), client_manager
         return instructions
 
     def aggregate_fit(
         self, server_round: int, results: Results, failures: Failures
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Check every result, weight it by its allocated samples, let the inner strategy aggregate."""
+        times = self._times()
         _refuse_masked(results)
         reports: dict[str, Mapping[str, object]] = {
             client.cid: {k: v for k, v in result.metrics.items() if k.startswith("mel-")}
@@ -162,12 +167,22 @@ class MelStrategy(Common, Strategy):
         took = {cid: proxy.round_trip_s for cid, (proxy, _) in self._sent.items()}
         round_trips = {cid: seconds for cid, seconds in took.items() if seconds is not None}
         bounded = {cid: cut_words(factor) for cid, factor in over.items()}
-        self.orchestrator.settle(weights, failed, reports, round_trips, claims=claims, bounded=bounded)
+        self.orchestrator.settle(
+            weights, failed, reports, round_trips, claims=claims, bounded=bounded, times=times
+        )
         if not clean:
             return None, {}
         cycle = self.orchestrator.cycle_of(server_round)
         ordered = [(self._sent[cid][0].client, result) for cid, result in self._blended(clean).items()]
         return self._aggregated(lambda: self.strategy.aggregate_fit(cycle, ordered, failures))
+
+    def _times(self) -> Times:
+        """Return what the clock says of this cycle's tasks."""
+        proxies = {cid: proxy for cid, (proxy, _) in self._sent.items()}
+        sent = {cid: proxy.sent_at for cid, proxy in proxies.items() if proxy.sent_at is not None}
+        came = {cid: proxy.received_at for cid, proxy in proxies.items() if proxy.received_at is not None}
+        here = None if self._manager is None else set(self._manager.all())
+        return Times(time(), monotonic() - self._left_s, sent, came, here)
 
     def _blended(self, results: dict[str, FitRes]) -> dict[str, FitRes]:
         """Return the results so that their weighted average is the one that was asked for."""

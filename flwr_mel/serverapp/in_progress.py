@@ -62,6 +62,10 @@ class InProgress:
         """Return the messages that are not answered, and those whose replies are not used."""
         return [*self._open, *(back.message.metadata.message_id for back in self._came.values())]
 
+    def sent_to(self) -> dict[str, str]:
+        """Return to whom the messages were sent that are not answered."""
+        return {key: task.node for key, (_, task) in self._open.items()}
+
     def nodes(self) -> list[str]:
         """Return whose replies are to come, or are kept."""
         return [task.node for _, task in self._open.values()] + list(self._came)

@@ -22,7 +22,7 @@ from flwr_mel.flower.sizes import cut_words
 from flwr_mel.flower.strategy import MelStrategy as Common
 from flwr_mel.flower.tasks import task_words
 from flwr_mel.flower.transport import check_transport
-from flwr_mel.orchestrator import Stopped, Stragglers, Task
+from flwr_mel.orchestrator import Stopped, Task
 from flwr_mel.records import CycleRecord, Outcome
 from flwr_mel.serverapp.asking import Questions
 from flwr_mel.serverapp.own_loop import OwnLoop
@@ -112,7 +112,7 @@ class MelStrategy(Common, Strategy):
         strangers = self.orchestrator.strangers(by_node, connected)
         self._questions.ask(strangers, cycle, grid)
         awaited = self.orchestrator.awaited(by_node)
-        self.orchestrator.hear_all(self._questions.answers(grid, awaited))
+        self.orchestrator.hear_all(self._questions.answers(grid, awaited), self._questions.took_s)
         self._tasks.take_in_between()
         if self._learns and not self._tasks.timed and not self.orchestrator.state.virtual:
             self.orchestrator.remark("no clock", _NO_CLOCK)
@@ -174,6 +174,7 @@ class MelStrategy(Common, Strategy):
             open_=back.open,
             claims=back.claims,
             bounded={back.before.get(x, x): cut_words(factor) for x, factor in over.items()},
+            times=back.times,
         )
         if not weights:
             return None, None
@@ -252,17 +253,15 @@ class MelStrategy(Common, Strategy):
         return bool(settings.learning) or (settings.learning is None and settings.cycle_time_s is None)
 
     def timed(self, grid: Grid) -> Grid:
-        """Return the grid with the server's clock in it, for learning and for going on without who is late.
+        """Return the grid with the server's clock in it.
 
-        `start` does it by itself. Call it when another strategy, such as a DP wrapper, is the outermost.
+        Times are on record then, and replies are looked for more often than Flower's loop does. `start` does it by itself. Call it when another strategy, such as a DP wrapper, is the outermost.
 
         Parameters
         ----------
         grid : Grid
             As for `start`.
         """
-        if not self._learns and self.orchestrator.settings.stragglers is not Stragglers.SPAN:
-            return grid
         self._tasks.timed = True
         return self._tasks.clock.watch(grid)
 

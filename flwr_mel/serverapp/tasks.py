@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic, time
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -18,7 +19,7 @@ from flwr_mel.flower.arrays import Array, Key
 from flwr_mel.flower.moving import Models, moved
 from flwr_mel.flower.reasons import RefusedUpdate, brief
 from flwr_mel.flower.tasks import weight_of
-from flwr_mel.orchestrator import CyclePlan, Orchestrator, Stragglers, Task
+from flwr_mel.orchestrator import CyclePlan, Orchestrator, Stragglers, Task, Times
 from flwr_mel.orchestrator.own_work import measurement
 from flwr_mel.records import Outcome
 from flwr_mel.serverapp.in_progress import Back, InProgress
@@ -58,6 +59,8 @@ class Returned:
         How many updates there could be.
     claims : dict of node to float
         Samples by the apps' own account.
+    times : Times
+        When messages left and replies came.
     """
 
     read: dict[str, Read]
@@ -69,6 +72,7 @@ class Returned:
     open: set[str]
     asked: int
     claims: dict[str, float]
+    times: Times
 
 
 class Tasks:
@@ -93,6 +97,8 @@ class Tasks:
         self._order: list[str] = []
         self._back: dict[str, Back] = {}
         self._lost: dict[str, tuple[Outcome, str]] = {}
+        self._left_s = 0.0
+        self._earlier: tuple[dict[str, float], dict[str, float]] = ({}, {})
 
     @property
     def _spans(self) -> bool:
@@ -108,6 +114,7 @@ class Tasks:
         """
         self._grid = grid
         self._sent, self._back, self._lost = {}, {}, {}
+        self._earlier = ({}, {})
         self.clock.forget()
 
     def take_in_between(self) -> None:
@@ -157,6 +164,7 @@ class Tasks:
             # Own rounds are to be measured, so that they are waited for.
             measured = any(task.free for task in plan.tasks)
             self.clock.wait(self._brain.deadline_s, 1.0 if measured else self._brain.settings.quorum)
+        self._left_s = monotonic()
         return [message for message, _ in self._sent.values()]
 
     def back(self, replies: Iterable[Message], cycle: int, weight_key: str) -> Returned:
@@ -171,6 +179,7 @@ class Tasks:
         weight_key : str
             The metric that the inner strategy weights by.
         """
+        waited_s = monotonic() - self._left_s
         by_node = self._by_node(replies)
         still = self._set_apart(by_node, cycle) if self._spans else set[str]()
         read: dict[str, Read] = {}
@@ -196,7 +205,20 @@ class Tasks:
             still,
             len(self._sent) + len(back),
             {node: claim for node, said in claims.items() if (claim := measurement(said)) is not None},
+            self._times(sent_to, waited_s),
         )
+
+    def _times(self, sent_to: dict[str, str], waited_s: float) -> Times:
+        """Return what the clock says of this cycle's tasks and of those in progress."""
+        now = time()
+        left, came = self.clock.times(sent_to)
+        # Where our own grid is not in between, all left when they were handed over.
+        left = dict.fromkeys(sent_to.values(), now - waited_s) | left
+        before, _ = self.clock.times(self._apart.sent_to())
+        here = None
+        if self._grid is not None and not self._brain.state.virtual:
+            here = set(map(str, self._grid.get_node_ids()))
+        return Times(now, waited_s, before | self._earlier[0] | left, self._earlier[1] | came, here)
 
     def _by_node(self, replies: Iterable[Message]) -> dict[str, Message]:
         """Tell whose replies these are: errors of the engine carry its own id, not the node's."""
@@ -237,6 +259,8 @@ class Tasks:
         reports = {n: None if x.reply.has_error() else report_of(x.reply) for n, x in back.items()}
         ids = {x.message.metadata.message_id: node for node, x in back.items()}
         self._brain.arrive(reports, self.clock.of(ids))
+        for known, more in zip(self._earlier, self.clock.times(ids), strict=True):
+            known.update(more)
         self._back |= back
 
     def _read(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Any
 
 from flwr.app import Message
@@ -15,6 +15,22 @@ from flwr_mel.serverapp.in_progress import InProgress
 # Between two looks for replies passes this share of the time waited so far: times are exact to about as much,
 # and the looks grow with the logarithm of the time, until they are as rare as Flower's own.
 _SHARE, _SHORTEST_S, _LONGEST_S = 0.03, 0.05, 3.0
+# ... and at least so many times what the last look took, so that a SuperLink with thousands of messages is
+# not kept busy by being asked.
+_REST = 4.0
+
+
+def pause_s(waited_s: float, look_s: float = 0.0) -> float:
+    """Return how long to wait until the next look for replies.
+
+    Parameters
+    ----------
+    waited_s : float
+        Since the messages were sent.
+    look_s : float
+        What the last look took.
+    """
+    return max(min(max(_SHARE * waited_s, _SHORTEST_S), _LONGEST_S), _REST * look_s)
 
 
 class RoundTrips:
@@ -34,6 +50,8 @@ class RoundTrips:
         self.waited_s = 0.0
         self._sent: dict[str, float] = {}
         self._took: dict[str, float] = {}
+        self._left: dict[str, float] = {}
+        self._came: dict[str, float] = {}
 
     def wait(self, patience_s: float | None = None, quorum: float = 1.0) -> None:
         """Say how long the next messages' replies are waited for, beside the caller's timeout.
@@ -67,6 +85,8 @@ class RoundTrips:
         kept = set(self.apart.ids())
         self._sent = {key: since for key, since in self._sent.items() if key in kept}
         self._took = {key: took for key, took in self._took.items() if key in kept}
+        self._left = {key: at for key, at in self._left.items() if key in kept}
+        self._came = {key: at for key, at in self._came.items() if key in kept}
 
     def sent(self, ids: Iterable[str], since: float) -> None:
         """Note that messages were sent.
@@ -78,7 +98,9 @@ class RoundTrips:
         since : float
             When, on `time.monotonic`.
         """
-        self._sent |= {message_id: since for message_id in ids if message_id}
+        sent = {message_id: since for message_id in ids if message_id}
+        self._sent |= sent
+        self._left |= sent
 
     def arrived(self, replies: Iterable[Message]) -> None:
         """Note that replies are there; errors of the engine are no replies."""
@@ -87,6 +109,7 @@ class RoundTrips:
             since = self._sent.pop(reply.metadata.reply_to_message_id, None)
             if since is not None and not reply.has_error():
                 self._took[reply.metadata.reply_to_message_id] = now - since
+                self._came[reply.metadata.reply_to_message_id] = now
 
     def of(self, messages: dict[str, str]) -> dict[str, float]:
         """Return the seconds by node, as far as they are known.
@@ -97,6 +120,19 @@ class RoundTrips:
             What was sent to whom.
         """
         return {node: self._took[key] for key, node in messages.items() if key in self._took}
+
+    def times(self, messages: dict[str, str]) -> tuple[dict[str, float], dict[str, float]]:
+        """Return when messages left and when their replies came by node, in seconds since 1970.
+
+        Parameters
+        ----------
+        messages : dict of message id to node
+            What was sent to whom.
+        """
+        offset = time() - monotonic()
+        left = {node: self._left[key] + offset for key, node in messages.items() if key in self._left}
+        came = {node: self._came[key] + offset for key, node in messages.items() if key in self._came}
+        return left, came
 
 
 class TimedGrid:
@@ -145,12 +181,13 @@ class TimedGrid:
         enough = ceil(clock.quorum * len(open_ids))
         replies: list[Message] = []
         while len(replies) < enough and open_ids and (timeout is None or monotonic() - start < timeout):
+            looked = monotonic()
             came = list(self.pull_messages([*open_ids, *clock.apart.open_ids()]))
             came = [reply for reply in came if not clock.apart.take_in(reply)]
             replies += came
             open_ids -= {reply.metadata.reply_to_message_id for reply in came}
             if open_ids and len(replies) < enough:
-                pause = min(max(_SHARE * (monotonic() - start), _SHORTEST_S), _LONGEST_S)
+                pause = pause_s(monotonic() - start, monotonic() - looked)
                 left = pause if timeout is None else start + timeout - monotonic()
                 sleep(max(min(pause, left), 0.0))
         clock.waited_s = monotonic() - start

@@ -198,7 +198,11 @@ def facts(records):
     """Records without what a real clock measured, and what only a mod sees."""
     plain = [r.as_dict() for r in records]
     for cycle in plain:
+        for key in ("began_at", "ended_at", "duration_s", "waited_s", "flower_s"):
+            cycle.pop(key, None)
         for row in cycle["learners"]:
+            for key in ("sent_at", "received_at", "since"):
+                row.pop(key, None)
             row["reported_time_s"] = row["round_trip_s"] = row["epochs_done"] = row["samples_used"] = None
     return plain
 

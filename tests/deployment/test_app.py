@@ -1,14 +1,19 @@
 """The example app's parts, without processes."""
 
+import json
+import resource
 import tomllib
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import ArrayRecord, Context, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from flwr_mel import wire
-from flwr_mel.serverapp import MelStrategy
+from flwr_mel.cli.watch.place import Place
+from flwr_mel.records import CycleRecord, JsonlWriter
+from flwr_mel.records.follow import Entry, History
+from flwr_mel.serverapp import MelResult, MelStrategy
 from tests.deployment.reference import initial_weights, train
 from tests.deployment.tools import CLASSES, DEPLOY, FEATURES, blobs, save_data
 
@@ -108,3 +113,34 @@ def test_names_are_bound_to_keys_where_the_operator_wrote_them_down(tmp_path, mo
 
 def test_what_is_profiled_is_the_apps_training():
     profile_task.train(samples=64, epochs=1)
+
+
+def ended(*records):
+    return MelResult(arrays=ArrayRecord([np.arange(2000.0)]), records=list(records), cycles=len(records))
+
+
+def test_the_end_of_a_run_is_in_its_directory(tmp_path):
+    cycles = [CycleRecord(n, 10.0, 9.0, waited_s=w, duration_s=w + 2) for n, w in ((1, 9.5), (2, 12.0))]
+    for record in cycles:
+        JsonlWriter(tmp_path / "records.jsonl")(record)
+    server_app.finish(tmp_path, ended(*cycles))
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["duration_s"], summary["planned_s"]) == (25.5, 18.0)
+    assert summary["cycles_within_t"] == "1 of 2"
+    place, history = Place(tmp_path), History()
+    for event in place.poll():
+        assert isinstance(event, Entry)
+        history.add(event.record)
+    assert place.ending(history) == "finished: 2 cycles done"
+
+
+def test_a_model_that_the_disk_does_not_take_is_not_half_there(tmp_path):
+    (tmp_path / "model.npz").write_bytes(b"the last one")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(RuntimeError, match="It is safe in the last checkpoint: free some space"):
+            server_app.finish(tmp_path, ended())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"model.npz": b"the last one"}

@@ -114,6 +114,7 @@ def probe(cycle=4):
 def said(mod, ctx):
     words = dict(mod(probe(), ctx, None).content[wire.RECORD])
     assert words.pop(wire.PROBE) == 4  # the mod's own sign: it repeats the question
+    assert words.pop(wire.ANSWER_SECONDS) >= 0
     return words
 
 

@@ -20,7 +20,7 @@ from flwr_mel.learning import Learning
 from flwr_mel.records import Outcome
 from flwr_mel.server.proxy import TaskProxy
 from flwr_mel.serverapp import MelStrategy
-from flwr_mel.serverapp.timing import RoundTrips, TimedGrid
+from flwr_mel.serverapp.timing import RoundTrips, TimedGrid, pause_s
 
 DEFAULT = Learning()
 
@@ -151,6 +151,30 @@ def test_the_timed_grid_looks_often_but_not_too_often_and_gives_up_in_time(clock
     trips.forget()
     assert trips.of(to) == {}
     assert timed.contexts is grid.contexts  # everything else is the grid's own
+
+
+@pytest.mark.parametrize("stragglers", ["keep", "span"])
+def test_times_of_day_are_on_record_whatever_is_learnt(stragglers, clock):
+    """And replies are looked for more often than Flower's loop does, which sleeps for three seconds."""
+    inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3)
+    settings = {"total_samples": 60, "max_epochs": 3, "learning": False, "stragglers": stragglers}
+    strategy = MelStrategy(inner, cycle_time_s=5.0, **settings)
+    grid = DelayedGrid(app(clock), 3, clock)
+    strategy.start(grid, ArrayRecord([np.zeros(2, np.float32)]), num_rounds=2)
+    for record in strategy.records:
+        for row in record.learners:
+            assert row.round_trip_s is None, "nothing is learnt from it"
+            # Seconds since 1970 are exact to less than a microsecond.
+            assert row.took_s == pytest.approx(0.06 + 0.1 * int(row.node) + 0.025, abs=0.0251)
+            assert record.began_at <= record.ended_at
+    assert clock.now < 2.0
+
+
+def test_looks_are_rare_where_one_waits_long_or_they_are_slow():
+    assert pause_s(0.0) == 0.05
+    assert pause_s(10.0) == pytest.approx(0.3)
+    assert pause_s(1000.0) == 3.0
+    assert pause_s(0.0, look_s=0.5) == 2.0, "a SuperLink that needs half a second rests four times as long"
 
 
 class SlowClient(ClientProxy):

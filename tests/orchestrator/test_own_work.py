@@ -132,7 +132,8 @@ def test_what_is_kept_of_a_learner_is_checked_when_it_is_read():
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (None, ("does not say what it can do (no mel_mod)", "ClientApp(mods=[mel_mod])")),
+        (None, ("did not answer when it was asked what it can do", "probe_timeout_s=...")),
+        ({}, ("does not say what it can do (no mel_mod)", "ClientApp(mods=[mel_mod])")),
         ({wire.PROBLEM: "KeyError: 'arrays'"}, ("(no mel_mod): KeyError: 'arrays'", "the mod first")),
         (
             {wire.PROBE: 1, wire.PROBLEM: "ValueError: the fleet has 2 devices"},

@@ -87,7 +87,9 @@ def test_a_snapshot_gives_the_state_back():
 
 
 def test_reasons_are_values_with_words():
-    silent = hear(meet(State(), ["a"]), SETTINGS, {"a": None}).learners["a"]
+    unanswered = hear(meet(State(), ["a"]), SETTINGS, {"a": None}).learners["a"]
+    assert unanswered.doubt == Doubt(Why.UNANSWERED)
+    silent = hear(meet(State(), ["a"]), SETTINGS, {"a": {}}).learners["a"]
     assert silent.doubt == Doubt(Why.SILENT)
     bad = hear(meet(State(), ["a"]), SETTINGS, {"a": words("A", **{wire.MAX_SAMPLES: -1})}).learners["a"]
     assert bad.doubt.why is Why.REFUSED
@@ -97,7 +99,7 @@ def test_reasons_are_values_with_words():
     _, _, record = plan(some, federated, 1, NODES)
     reasons = {row.node: row.reason for row in record.learners}
     assert "does not say how many samples it holds" in reasons["b"]
-    assert "does not say what it can do" in reasons["c"]
+    assert "did not answer when it was asked" in reasons["c"]
     assert [doubt.of_settings for doubt in (Doubt(Why.NO_TOTAL), Doubt(Why.SILENT))] == [True, False]
 
 

@@ -136,6 +136,7 @@ def said(run_config=None, **node_config):
     reply = mel_mod(Message(content, 1, "train"), context, None)
     answer = dict(reply.content[wire.RECORD])
     assert answer.pop(wire.PROBE) == 1, "the mod repeats the question"
+    assert answer.pop(wire.ANSWER_SECONDS) >= 0
     return answer
 
 

@@ -1,7 +1,12 @@
-"""The server: allocates every cycle's work, averages, keeps records, checkpoints and the model."""
+"""The server: allocates every cycle's work, averages, keeps records, checkpoints and the model.
+
+The run directory has what `flwr-mel watch` and `flwr-mel report` read: records.jsonl, config.json and, when
+the run is over, summary.json.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from pathlib import Path
@@ -12,16 +17,18 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
 from flwr_mel import Workload
-from flwr_mel._files import atomically
+from flwr_mel._files import atomically, check_room
 from flwr_mel.learning import Learning
 from flwr_mel.records import JsonlWriter
-from flwr_mel.serverapp import MelFedAvg, MelStrategy
+from flwr_mel.serverapp import MelFedAvg, MelResult, MelStrategy
 from mel_fleet.data import load, load_test
 from mel_fleet.lock import alone_in
 from mel_fleet.model import evaluate, initial_weights
 
 log = logging.getLogger("flwr")
 app = ServerApp()
+#: Free bytes for records and summary.
+_ROOM = 1 << 20
 
 
 @app.main()
@@ -43,11 +50,52 @@ def train(grid: Grid, config: Any, run_dir: Path) -> None:
         **settings(config),
     )
     rng = np.random.default_rng(int(config["seed"]))
-    start = ArrayRecord(initial_weights(*layers(config), rng))
+    weights = initial_weights(*layers(config), rng)
+    # What cannot be kept is told before anybody works: two models, one in the place of the other.
+    check_room(run_dir, 2 * sum(w.nbytes for w in weights) + _ROOM)
+    facts = {"config": dict(config)}
+    atomically(run_dir / "config.json", lambda file: json.dump(facts, file, indent=2))
     wait_for_devices(grid, int(config["devices"]))
+    start = ArrayRecord(weights)
     result = strategy.start(grid, start, num_rounds=int(config["cycles"]), evaluate_fn=evaluation(config))
+    finish(run_dir, result)
+
+
+def finish(run_dir: Path, result: MelResult) -> None:
+    """Write the model and the summary, each whole or not at all."""
     arrays = result.arrays.to_numpy_ndarrays()
-    atomically(run_dir / "model.npz", lambda file: np.savez(file, *arrays), "wb")
+    try:
+        atomically(run_dir / "model.npz", lambda file: np.savez(file, *arrays), "wb")
+        summary = summary_of(result)
+        atomically(run_dir / "summary.json", lambda file: json.dump(summary, file, indent=2))
+    except OSError as error:
+        raise RuntimeError(
+            f"training is done, but its model could not be written: {error}. It is safe in the last "
+            "checkpoint: free some space and repeat the same command, which writes it without training again"
+        ) from error
+    took = "" if summary["duration_s"] is None else f" in {summary['duration_s']:.0f} s"
+    plan = f"planned {summary['planned_s']:.0f} s"
+    log.info("%d cycles done%s, %s: %s", result.cycles, took, plan, run_dir / "model.npz")
+
+
+def summary_of(result: MelResult) -> dict[str, Any]:
+    """Say how a training ended: by the server's clock, and by the plan beside it."""
+    records = result.records
+    last = records[-1] if records else None
+    took = [record.duration_s for record in records]
+    kept = [r.waited_s <= r.cycle_time_s for r in records if r.waited_s is not None]
+    return {
+        "cycles": result.cycles,
+        "accuracy": last.metrics.get("accuracy") if last else None,
+        "stopped": last.stopped if last else "",
+        "ended_at": last.ended_at if last else None,
+        # Of the cycles that are kept in memory: records.jsonl has all.
+        "duration_s": sum(x for x in took if x is not None) if any(took) else None,
+        "planned_s": sum(record.makespan_s for record in records),
+        "cycles_within_t": f"{sum(kept)} of {len(kept)}",
+        "flower_s": last.flower_s if last else None,
+        "energy_j": last.total_energy_j if last else 0.0,
+    }
 
 
 def wait_for_devices(grid: Grid, devices: int) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import datetime
 
 import typer
 
 from flwr_mel._text import printable
 from flwr_mel.cli.drawing import some
 from flwr_mel.cli.shared import note
-from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.records import CycleRecord, LearnerRecord, Outcome, Standing
 from flwr_mel.records.follow import Entry, History
 from flwr_mel.report.numerals import DASH, JOULES, SECONDS, Units, measure, plural, short
 
@@ -55,7 +56,29 @@ def explain(row: LearnerRecord) -> str:
         text += f"; {row.outcome}" + (f": {printable(row.reason)}" if row.reason else "")
     if row.moved_weight:
         text += f"; its update of cycle {row.moved_from} is used"
+    if row.took_s is not None:
+        text += f"; took {amount(row.took_s, SECONDS)}, planned {amount(row.time_s, SECONDS)}"
+    if standing := standing_of(row):
+        text += f"; {standing}"
+    if row.problem and row.problem not in row.reason:
+        text += f"; it says: {printable(row.problem)}"
     return text
+
+
+def clock(at: float) -> str:
+    """Write a time of day, as this machine's clock shows it; with the date if it is another day's."""
+    try:
+        moment = datetime.fromtimestamp(at).astimezone()
+    except (OverflowError, OSError, ValueError):
+        return "-"
+    return f"{moment:%H:%M:%S}" if moment.date() == datetime.now().date() else f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def standing_of(row: LearnerRecord) -> str:
+    """Say what a real learner is doing and since when; empty where nobody knows, or where it is idle."""
+    if row.standing in (None, Standing.IDLE):
+        return ""
+    return f"{row.standing}" + ("" if row.since is None else f" since {clock(row.since)}")
 
 
 def cycle_line(record: CycleRecord, cycles: int | None, metric: str = "") -> str:
@@ -78,7 +101,8 @@ def cycle_line(record: CycleRecord, cycles: int | None, metric: str = "") -> str
             f"{digits(record.mean_epochs)} epochs in the mean",
             f"{record.total_samples:,} samples",
             f"last report {last_report(record)}",
-            f"clock {amount(record.clock_s, SECONDS)}",
+            *real_time(record),
+            f"{'planned ' if record.real else ''}clock {amount(record.clock_s, SECONDS)}",
             f"energy {amount(record.total_energy_j, JOULES)}",
         ]
     )
@@ -106,7 +130,15 @@ def remarks(record: CycleRecord) -> list[str]:
         f"{outcome}, {len(names):,}: {some(names, 3)}" + (f": {printable(reason)}" if reason else "")
         for (outcome, reason), names in ordered
     ]
-    return [*map(printable, record.notes), *lost]
+    gone = [f"{printable(name)} since {'-' if at is None else clock(at)}" for name, at in record.gone.items()]
+    if gone:
+        lost.insert(0, f"gone, {len(gone):,}: {some(gone, 3)}")
+    ill: dict[str, list[str]] = {}
+    for row in record.learners:
+        if row.problem and row.problem not in row.reason:
+            ill.setdefault(row.problem, []).append(printable(row.learner))
+    said = [f"{some(names, 3)}: it says: {printable(problem)}" for problem, names in ill.items()]
+    return [*map(printable, record.notes), *lost, *said]
 
 
 def used(record: CycleRecord) -> str:
@@ -116,8 +148,20 @@ def used(record: CycleRecord) -> str:
 
 
 def last_report(record: CycleRecord) -> str:
-    """Say when the last learner reported, and T."""
-    return f"{digits(record.makespan_s)} of {digits(record.cycle_time_s)} s"
+    """Say when the last learner reported, by the server's clock where there is one, beside the plan and T."""
+    planned = f"{digits(record.makespan_s)} of {digits(record.cycle_time_s)} s"
+    return planned if record.waited_s is None else f"{amount(record.waited_s, SECONDS)}, planned {planned}"
+
+
+def real_time(record: CycleRecord) -> list[str]:
+    """Say when a real cycle ended, what it took and how much of that is Flower's."""
+    said = []
+    if record.ended_at is not None and record.duration_s is not None:
+        said.append(f"ended {clock(record.ended_at)} after {amount(record.duration_s, SECONDS)}")
+    if record.flower_s is not None:
+        whole = f"of {digits(record.cycle_time_s)} s " if record.cycle_time_s else ""
+        said.append(f"{whole}{amount(record.flower_s, SECONDS)} are Flower's")
+    return said
 
 
 class Lines:

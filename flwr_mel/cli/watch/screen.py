@@ -15,8 +15,20 @@ from rich.text import Text
 from flwr_mel._text import printable
 from flwr_mel.allocation.objective import in_words
 from flwr_mel.cli.drawing import bar
-from flwr_mel.cli.watch.lines import ORDER, amount, cycle_of, digits, figure, last_report, remarks, used
-from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.cli.watch.lines import (
+    ORDER,
+    amount,
+    clock,
+    cycle_of,
+    digits,
+    figure,
+    last_report,
+    real_time,
+    remarks,
+    standing_of,
+    used,
+)
+from flwr_mel.records import CycleRecord, LearnerRecord, Outcome, Standing
 from flwr_mel.records.follow import Entry, History
 from flwr_mel.report.numerals import JOULES, SECONDS, finite, plural
 
@@ -95,12 +107,15 @@ def view(
     head += _facts(out, record, history, cycles, main_metric(history, metric))
     # Beside head and foot: two empty lines, the table's two, and the cursor's.
     room = out.height - len(head) - 5
-    foot = [Text(text, style="yellow") for text in _first(remarks(record), min(_REMARKS, room // 2))]
+    foot = [
+        Text(text, style="yellow")
+        for text in _first(remarks(record), min(_REMARKS, room // (4 if record.real else 2)))
+    ]
     room = max(room - len(foot), 1)
-    rows = record.learners
+    rows = [*record.learners, *_gone(record)]
     if len(rows) > room:
         rows = sorted(rows, key=lambda row: _rank(row, record))
-        others = Counter(str(row.outcome) for row in rows[room - 1 :])
+        others = Counter(_word(row) for row in rows[room - 1 :])
         rows = rows[: room - 1]
         text = ", ".join(f"{n:,} {outcome}" for outcome, n in others.items())
         foot.insert(0, Text(f"and {plural(others.total(), 'more learner')}: {text}", style="dim"))
@@ -113,15 +128,32 @@ def _first(texts: list[str], most: int) -> list[str]:
     return [*texts[: most - 1], f"and {plural(len(texts) - most + 1, 'more remark')}"]
 
 
-def _rank(row: LearnerRecord, record: CycleRecord) -> float:
-    if row.outcome is Outcome.USED and _over(row, record):
-        return ORDER.index(Outcome.LATE) + 0.5
-    return ORDER.index(row.outcome)
+def _gone(record: CycleRecord) -> list[LearnerRecord]:
+    """Return rows of learners that are not connected any more."""
+    here = {row.learner for row in record.learners}
+    rows = [(name, since) for name, since in record.gone.items() if name not in here]
+    return [LearnerRecord(name, "", standing=Standing.GONE, since=since) for name, since in rows]
+
+
+def _word(row: LearnerRecord) -> str:
+    return str(row.standing if row.standing is Standing.GONE else row.outcome)
+
+
+def _rank(row: LearnerRecord, record: CycleRecord) -> tuple[float, float]:
+    """Order by what needs attention, and among equal ones by how much longer than planned they took."""
+    longer = -finite(row.took_s) / (finite(row.time_s) or math.nan)
+    longer = 0.0 if math.isnan(longer) else longer
+    if row.standing is Standing.GONE:
+        return -1.0, -finite(row.since)
+    if row.outcome is Outcome.USED and (row.problem or _over(row, record)):
+        return ORDER.index(Outcome.LATE) + (0.25 if row.problem else 0.5), longer
+    return ORDER.index(row.outcome), longer
 
 
 def _over(row: LearnerRecord, record: CycleRecord) -> bool:
-    """Whether a learner says that it took longer than a cycle may."""
-    return finite(row.reported_time_s) > finite(record.cycle_time_s)
+    """Whether a learner took longer than it may, by the server's clock or else by its own word."""
+    took = row.reported_time_s if row.took_s is None else row.took_s
+    return finite(took) > finite(record.cycle_time_s) * row.span
 
 
 def _lines(lines: Sequence[Text], plain: bool) -> RenderableType:
@@ -136,14 +168,20 @@ def _facts(
     plain = out.options.ascii_only
     done = Text.assemble((cycle_of(record, cycles), "bold"), f"  {used(record)}  ")
     done.append(f"{in_words(record.objective)} {digits(record.value)}, bound {digits(record.bound)}")
+    planned = "planned " if record.real else ""
     spent = Text(
-        f"clock {amount(record.clock_s, SECONDS)}  energy {amount(record.total_energy_j, JOULES)}, "
-        f"this cycle {amount(record.energy_j, JOULES)}"
+        f"{planned}clock {amount(record.clock_s, SECONDS)}  {planned}energy "
+        f"{amount(record.total_energy_j, JOULES)}, this cycle {amount(record.energy_j, JOULES)}"
     )
-    share = finite(record.makespan_s) / (finite(record.cycle_time_s) or math.nan)
+    came = record.makespan_s if record.waited_s is None else record.waited_s
+    share = finite(came) / (finite(record.cycle_time_s) or math.nan)
     drawn = "" if math.isnan(share) else bar(min(max(share, 0.0), 1.0), 16, ascii_only=plain)
-    last = Text.assemble(f"last report {last_report(record)} ", (drawn, "cyan"))
+    last = Text.assemble(f"last report {last_report(record)} ", (drawn, "red" if share > 1 else "cyan"))
     lines = [done, spent, last]
+    if record.real:
+        lines = [done, Text.assemble(*_tally(record)), Text("  ".join(real_time(record))), last]
+        # Where no energy is known the clock of the plan says little beside the real one.
+        lines += [spent] if finite(record.total_energy_j) > 0 else []
     values = [metrics.get(metric, math.nan) for metrics in history.metrics.values()]
     if metric:
         text = Text(f"{printable(metric)} {figure(metric, values[-1])}  ", style="bold")
@@ -155,10 +193,25 @@ def _facts(
     return lines
 
 
+def _tally(record: CycleRecord) -> list[str | tuple[str, str]]:
+    """Count the learners by what became of them, those that need attention first."""
+    gone = _gone(record)
+    counts = Counter(_word(row) for row in [*gone, *record.learners])
+    words = [str(Standing.GONE), *map(str, ORDER)]
+    styles = {str(Standing.GONE): "red", **{str(x): style for x, style in _STYLES.items()}}
+    known = [(f"{counts[word]:,} {word}", styles[word]) for word in words if counts[word]]
+    parts: list[str | tuple[str, str]] = [f"{plural(len(record.learners) + len(gone), 'learner')}: "]
+    for k, part in enumerate(known):
+        parts += [", ", part] if k else [part]
+    return parts
+
+
 def _table(out: Console, rows: Sequence[LearnerRecord], record: CycleRecord) -> Table:
-    names = ["learner", "epochs", "samples", "predicted", "reported"]
+    # What the server's clock says of a real learner's task stands in the place of its own word.
+    real = record.real
+    names = ["learner", "epochs", "samples", *(("planned", "took") if real else ("predicted", "reported"))]
     names += ["limited by" if out.width >= 100 else "limit", "outcome"]
-    cells = [[*_task(row), _outcome(row)] for row in rows]
+    cells = [[*_task(row, real=real), _outcome(row)] for row in rows]
     # Numbers stay whole; names may take a quarter of the room, and the outcome what is left.
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     widths[0] = max(min(widths[0], out.width // 4), len(names[0]))
@@ -174,18 +227,29 @@ def _table(out: Console, rows: Sequence[LearnerRecord], record: CycleRecord) -> 
         line = [Text(text, no_wrap=True, overflow=overflow) for text in texts]
         if _over(row, record):
             line[4].stylize("red")
-        table.add_row(*line, style=_STYLES[row.outcome])
+        table.add_row(*line, style="red" if row.standing is Standing.GONE else _STYLES[row.outcome])
     return table
 
 
-def _task(row: LearnerRecord) -> list[str]:
+def _task(row: LearnerRecord, *, real: bool) -> list[str]:
     task = [f"{row.epochs:,}", f"{row.samples:,}", f"{digits(row.time_s)} s"] if row.epochs else ["-"] * 3
-    said = "-" if row.reported_time_s is None else f"{digits(row.reported_time_s)} s"
-    return [printable(row.learner), *task, said, str(row.limited_by)]
+    took = row.took_s if real else row.reported_time_s
+    return [
+        printable(row.learner),
+        *task,
+        "-" if took is None else f"{digits(took)} s",
+        str(row.limited_by),
+    ]
 
 
 def _outcome(row: LearnerRecord) -> str:
     text = f"{row.outcome}: {printable(row.reason)}" if row.reason else str(row.outcome)
+    if row.standing is Standing.GONE:
+        return standing_of(row) + (f"; {text}" if row.asked else "")
+    if standing := standing_of(row):
+        text = f"{text}, since {clock(row.since)}" if row.since is not None else f"{text}, {standing}"
+    if row.problem and row.problem not in row.reason:
+        text += f"; {printable(row.problem)}"
     slow = finite(row.slowdown) > 1
     return f"{text}, planned {digits(row.slowdown, 3)} times slower than it says" if slow else text
 
