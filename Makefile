@@ -87,6 +87,7 @@ bench: install  ## Measure solvers, strategies, simulation, learning, a soak; wr
 	$(PY) -m bench.simulation
 	$(PY) -m bench.sweep
 	$(PY) -m bench.startup
+	$(PY) -m bench.deployment
 	$(PY) -m bench.learning
 	$(PY) -m bench.soak
 

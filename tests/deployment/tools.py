@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 BIN = Path(sys.executable).parent
 FEATURES, CLASSES = 16, 4
+#: Where the distribution puts it; without it servers start without their proxy.
+HAS_NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin") is not None
 
 
 def environment(home, **more):
@@ -23,7 +25,6 @@ def environment(home, **more):
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         # How often Flower's helpers look for work; a second by default, and looking costs.
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.4",
-        "MEL_VENV": str(BIN.parent),
         "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
@@ -32,16 +33,22 @@ def environment(home, **more):
     }
 
 
-def script(name, *arguments, env=None, check=True):
+def ourselves(*words):
+    """Return how one of our commands is called."""
+    return [sys.executable, "-m", "flwr_mel.cli", *map(str, words)]
+
+
+def command(*words, env=None, check=True):
+    """Run one of our commands as a process of its own."""
     done = subprocess.run(
-        [str(DEPLOY / name), *map(str, arguments)],
+        ourselves(*words),
         env=env or environment(Path("/nonexistent")),
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
     )
-    assert not check or done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
+    assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
     return done
 
 

@@ -5,10 +5,10 @@ import subprocess
 import time
 
 import pytest
-from mel_simulation.engine.processes import end, tree
 from mel_simulation.sweep.cells import read_sweep
 from mel_simulation.sweep.results import read_results
 
+from flwr_mel._processes import end, tree
 from tests.simulation.tools import accuracies, command
 from tests.waiting import PATIENCE_S, wait_for
 
