@@ -28,7 +28,7 @@ def connect(name: str, address: str, ca: Path) -> bool:
         The authority's certificate.
     """
     path = config_file()
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    text = path.read_text(encoding="utf-8") if path.exists() else _flowers_own()
     wanted = {"address": address, "root-certificates": str(ca)}
     try:
         there = tomllib.loads(text).get("superlink", {})
@@ -46,3 +46,10 @@ def connect(name: str, address: str, ca: Path) -> bool:
     new += "\n".join([f"[superlink.{name}]", *lines]) + "\n"
     atomically(path, lambda file: file.write(new))
     return True
+
+
+def _flowers_own() -> str:
+    """Return what Flower writes itself where it finds no configuration: simulations on this machine."""
+    from flwr.cli.constant import DEFAULT_FLOWER_CONFIG_TOML  # noqa: PLC0415 - Flower, a second or two
+
+    return DEFAULT_FLOWER_CONFIG_TOML

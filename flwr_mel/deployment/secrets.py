@@ -19,7 +19,7 @@ from flwr_mel._validate import Phrase, complain
 
 #: What Flower's own helpers on the server use.
 _ALWAYS = ("localhost", "127.0.0.1")
-_HOST = r"[A-Za-z0-9*]([A-Za-z0-9.*-]*[A-Za-z0-9])?"
+_HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?"
 _NEVER_OVERWRITTEN = "Keys and certificates are never overwritten: move it away first."
 
 

@@ -28,6 +28,7 @@ from flwr_mel._processes import end, tree
 from flwr_mel.deployment import serving
 from flwr_mel.deployment.bundles import Bundle, DeviceSettings, make_bundle
 from flwr_mel.deployment.place import ServerPlace, ServerSettings
+from tests.cli.tools import run
 from tests.deployment.tools import (
     BIN,
     CLASSES,
@@ -35,7 +36,6 @@ from tests.deployment.tools import (
     FEATURES,
     HAS_NGINX,
     blobs,
-    command,
     environment,
     make_app,
     ourselves,
@@ -132,8 +132,7 @@ class Federation:
 
     def register(self, *names):
         """Make bundles and register their keys, all in one command."""
-        data = f"data-dir={self.root / 'data-{name}'}"
-        command("server", "devices", self.place.root, *names, "--set", data, env=environment(self.home))
+        run("server", "devices", self.place.root, *names, "--set", f"data-dir={self.root}/data-{{name}}")
 
     def bundle(self, name):
         return Bundle(self.place.bundles / name)

@@ -3,6 +3,7 @@
 import json
 import stat
 import subprocess
+import tomllib
 
 import pytest
 import yaml
@@ -126,6 +127,7 @@ def test_the_servers_connection_is_added_once(tmp_path, monkeypatch):
     assert flower_config.connect("fleet", "localhost:8001", tmp_path / "ca.pem")
     assert not flower_config.connect("fleet", "localhost:8001", tmp_path / "ca.pem")
     text = flower_config.config_file().read_text()
+    assert tomllib.loads(text)["superlink"]["default"] == "local", "simulations go on as before"
     with pytest.raises(ValueError, match="Choose another name"):
         flower_config.connect("fleet", "localhost:9001", tmp_path / "ca.pem")
     assert flower_config.config_file().read_text() == text
@@ -217,6 +219,16 @@ def test_a_bundle_that_is_none(tmp_path):
     said = refused("device", "start", tmp_path)
     assert "BUNDLE must be a directory with settings.toml" in said
     assert "flwr-mel server devices" in said
+
+
+def test_devices_need_a_running_server(tmp_path):
+    place = ServerPlace(tmp_path / "server")
+    place.prepare({"names": ("localhost",), "control_port": _free()}, days=9)
+    said = refused("server", "devices", place.root, "pi-1", code=4)
+    assert "server must be running at localhost:" in said
+    assert f"flwr-mel server up {place.root}" in said
+    assert not place.bundles.exists()
+    assert ask("server", "down", place.root) == {"ended": False}
 
 
 def test_a_device_that_is_not_well_is_not_started(place, tmp_path):

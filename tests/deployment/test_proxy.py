@@ -10,6 +10,7 @@ from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartR
 
 from flwr_mel._processes import end
 from flwr_mel.deployment import secrets
+from tests.cli.tools import ask, refused, run
 from tests.deployment.tools import HAS_NGINX
 from tests.waiting import wait_for
 
@@ -57,6 +58,7 @@ def test_a_registered_device_comes_through(federation, bundle):
     """Registered by the operator, on the server, it is a device like others; it goes by the bundle alone."""
     assert bundle.read().server == f"localhost:{federation.device_port}"
     federation.register("guest")
+    federation.register("guest")  # once more changes nothing
     device = federation.start_node("guest")
     try:
         guest = wait_for(lambda: federation.node_id("guest"))
@@ -66,5 +68,20 @@ def test_a_registered_device_comes_through(federation, bundle):
     finally:
         end(device)
         del federation.nodes["guest"]
-        federation.unregister("guest")
+        assert ask("server", "remove", federation.place.root, "guest")["removed"]
     assert guest not in federation.online(), "the federation is as it was, for the tests that follow"
+    assert "guest" not in federation.place.names_by_node().values()
+
+
+def test_a_name_belongs_to_one_key(federation, bundle):
+    """A second key for a name that has one is refused until the first is taken back."""
+    root = federation.place.root
+    federation.register("guest")
+    kept = bundle.root.rename(bundle.root.with_name("kept"))
+    try:
+        assert "flwr-mel server remove" in refused("server", "devices", root, "guest")
+        assert not bundle.root.exists()
+    finally:
+        kept.rename(bundle.root)
+        run("server", "remove", root, "guest")
+    assert "NAME must be a device" in refused("server", "remove", root, "guest")

@@ -2,13 +2,10 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-
-from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -36,20 +33,6 @@ def environment(home, **more):
 def ourselves(*words):
     """Return how one of our commands is called."""
     return [sys.executable, "-m", "flwr_mel.cli", *map(str, words)]
-
-
-def command(*words, env=None, check=True):
-    """Run one of our commands as a process of its own."""
-    done = subprocess.run(
-        ourselves(*words),
-        env=env or environment(Path("/nonexistent")),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-    return done
 
 
 DATA_SEEDS = {f"device-{k}": k for k in range(3)}

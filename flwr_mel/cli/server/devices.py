@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flwr_mel._validate import complain
 from flwr_mel.cli.deploying import tell
-from flwr_mel.cli.shared import bad_input
+from flwr_mel.cli.shared import ENVIRONMENT, bad_input, stop
 from flwr_mel.deployment import secrets
 from flwr_mel.deployment.bundles import (
     Bundle,
@@ -20,7 +21,10 @@ from flwr_mel.deployment.bundles import (
     numbered,
     parse_pairs,
 )
-from flwr_mel.deployment.place import ServerPlace
+from flwr_mel.deployment.place import ServerPlace, ServerSettings
+
+if TYPE_CHECKING:
+    from flwr_mel.deployment.control import Control
 
 EXAMPLES = """Examples:
 
@@ -68,14 +72,12 @@ def devices(
 
     Exit codes: 0 done, 2 bad input, 4 the environment.
     """
-    from flwr_mel.deployment.control import controlling  # noqa: PLC0415 - Flower, a second or two
-
     place = ServerPlace(directory.absolute())
     with bad_input(_OPTIONS):
         settings = place.read()
         wanted, node = _wanted(names), parse_pairs(pairs or [])
         bundles = {name: Bundle(place.bundles / name) for name in wanted}
-        with controlling(place, settings) as control:
+        with _controlling(place, settings) as control:
             registered = control.registered()
             known = {node: name for node, name in place.names_by_node().items() if node in registered}
             _check_free(place, bundles, set(known.values()))
@@ -100,8 +102,6 @@ def remove(
 
     Exit codes: 0 done, 2 bad input, 4 the environment.
     """
-    from flwr_mel.deployment.control import controlling  # noqa: PLC0415 - Flower, a second or two
-
     place = ServerPlace(directory.absolute())
     with bad_input(_OPTIONS):
         settings = place.read()
@@ -110,12 +110,21 @@ def remove(
             if name not in known.values():
                 raise complain("name", f"a device in {place.devices}", name)
         gone = [node for node, name in known.items() if name in names]
-        with controlling(place, settings) as control:
+        with _controlling(place, settings) as control:
             for node in set(gone) & set(control.registered()):
                 control.unregister(node)
         place.remember({node: name for node, name in known.items() if node not in gone})
     told = [{"name": known[node], "node": str(node)} for node in gone]
     tell(json, {"removed": told}, [("removed", f"{row['name']}, node {row['node']}") for row in told])
+
+
+def _controlling(place: ServerPlace, settings: ServerSettings) -> AbstractContextManager[Control]:
+    """Connect to the SuperLink; Flower takes a second or two to import, and must be new enough."""
+    try:
+        from flwr_mel.deployment.control import controlling  # noqa: PLC0415
+    except ImportError as error:
+        stop(f"this needs another version of Flower ({error}): pip install 'flwr>=1.41,<2'", ENVIRONMENT)
+    return controlling(place, settings)
 
 
 def _wanted(names: Sequence[str]) -> dict[str, Path | None]:
