@@ -28,6 +28,7 @@ from flwr_mel._processes import end, tree
 from flwr_mel.deployment import serving
 from flwr_mel.deployment.bundles import Bundle, DeviceSettings, make_bundle
 from flwr_mel.deployment.place import ServerPlace, ServerSettings
+from flwr_mel.deployment.running import ourselves
 from tests.cli.tools import run
 from tests.deployment.tools import (
     BIN,
@@ -38,7 +39,6 @@ from tests.deployment.tools import (
     blobs,
     environment,
     make_app,
-    ourselves,
     save_data,
 )
 from tests.ports import free_port

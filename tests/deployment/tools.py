@@ -1,4 +1,4 @@
-"""What the tests of real processes share: the scripts, an app whose devices can be slowed down, data."""
+"""What the tests of real processes share: an app whose devices can be slowed down, data."""
 
 import os
 import shutil
@@ -28,11 +28,6 @@ def environment(home, **more):
         "OPENBLAS_NUM_THREADS": "1",
         **more,
     }
-
-
-def ourselves(*words):
-    """Return how one of our commands is called."""
-    return [sys.executable, "-m", "flwr_mel.cli", *map(str, words)]
 
 
 DATA_SEEDS = {f"device-{k}": k for k in range(3)}
