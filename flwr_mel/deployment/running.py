@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from flwr_mel._processes import end, orderly, undisturbed
+from flwr_mel._processes import end, end_all, orderly, tree, undisturbed
 from flwr_mel._text import printable
 
 Commands = Mapping[str, tuple[Sequence[str], Mapping[str, str]]]
@@ -71,7 +71,7 @@ def holder(lock: Path) -> int | None:
 
 
 def stop_holder(lock: Path, patience_s: float = 60.0) -> bool:
-    """End the process that holds a lock, politely first; return whether there was one.
+    """End the process that holds a lock, politely first, and what it leaves; return whether there was one.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def stop_holder(lock: Path, patience_s: float = 60.0) -> bool:
     pid = holder(lock)
     if pid is None:
         return False
-    give_up = time.monotonic() + patience_s
+    give_up, family = time.monotonic() + patience_s, tree(pid)
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     while holder(lock) == pid:
@@ -91,6 +91,7 @@ def stop_holder(lock: Path, patience_s: float = 60.0) -> bool:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_LOOK_S)
+    end_all(family)
     return True
 
 
