@@ -173,7 +173,7 @@ def report(found: dict[str, Any]) -> str:
     """Return the section."""
     busy = found["load_before"] > found["cores"] / 2
     state = f"load {found['load_before']:.1f} on {found['cores']} cores before it began" + (
-        ": **the machine was busy**, on an idle one it is faster" if busy else ": idle"
+        ": **the machine was busy**, so this is not what an idle one takes" if busy else ": idle"
     )
     rows = [
         ["`flwr-mel server up`: certificates, SuperLink, proxy, both well", found["server_up_s"]],
