@@ -19,8 +19,6 @@ _NODE_KEY = r"[A-Za-z][A-Za-z0-9._-]*"
 _LEARNER = "mel-learner"
 #: Numerical libraries use one thread, so that what a device measures of itself holds when it is busy.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-#: Flower's own choice, for its helpers on the device's loopback.
-_USUAL_PORT = 9094
 
 _TEXT = """# A device of flwr-mel. Name and key belong together and stay: the server knows the device by them.
 name = {name}
@@ -104,9 +102,8 @@ class Bundle:
         settings : DeviceSettings
             As read.
         """
-        port = settings.port
-        if port is None:
-            port = _USUAL_PORT if running.port_is_free("127.0.0.1", _USUAL_PORT) else running.free_port()
+        # Drawn, not Flower's usual one: several devices may start on one machine at the same moment.
+        port = running.free_port() if settings.port is None else settings.port
         env = running.environment(self.home)
         threads = env.get("OMP_NUM_THREADS", "1")
         env |= dict.fromkeys(_THREADS, threads)

@@ -190,7 +190,12 @@ class Federation:
         return lines[-1].rsplit(" ", 1)[-1] if lines else None
 
     def wait_for_nodes(self):
-        wait_for(lambda: all(self.node_id(name) for name in self.nodes))
+        def taken():
+            for name, process in self.nodes.items():
+                assert process.poll() is None, self.log(name)[-3000:]
+            return all(self.node_id(name) for name in self.nodes)
+
+        wait_for(taken)
 
     def online(self):
         """Return the node ids that the server takes for present: those that a run sends work to."""

@@ -156,6 +156,9 @@ def test_a_bundle_has_what_a_device_needs(place, tmp_path):
     words, env = bundle.command(bundle.read())
     assert words[words.index("--auth-supernode-private-key") + 1] == str(bundle.key)
     assert env["OMP_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"]
+    # Devices that start on one machine at the same moment do not ask for the same port.
+    ports = {bundle.command(bundle.read())[0][words.index("--port") + 1] for _ in range(3)}
+    assert len(ports) > 1
 
 
 def test_ssh_keygen_reads_our_keys(place, tmp_path):
