@@ -91,6 +91,7 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(PY) -m bench.simulation
 	$(PY) -m bench.sweep
 	$(PY) -m bench.startup
+	$(PY) -m bench.deployment
 	$(PY) -m bench.learning
 	$(if $(LINKS),$(PY) -m bench.traces --links $(LINKS))
 	$(PY) -m bench.attacks

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from mel_simulation.engine.processes import end
+from flwr_mel._processes import end
 
 BIN = Path(sys.executable).parent
 #: Far above what anything takes: it tells what hangs from what is slow.

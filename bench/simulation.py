@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from mel_simulation.app.run_dir import RunDir
-from mel_simulation.engine.processes import end, tree
 from mel_simulation.scenario.data import Dataset, embedded, load
 from mel_simulation.scenario.idx import FILES
 from mel_simulation.scenario.network import initial_weights
 
 from bench.tables import PAGE, table, write_section
+from flwr_mel._processes import end, tree
 from flwr_mel.records import CycleRecord
 
 RESULTS = Path(__file__).parent / "results" / "simulation.json"

@@ -20,9 +20,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from mel_simulation.engine.processes import end_all, with_environment
-
 from bench.tables import PAGE, table, write_section
+from flwr_mel._processes import end_all, with_environment
 
 RESULTS = Path(__file__).parent / "results" / "startup.json"
 NODES, CYCLES, _TRIES = 20, 3, 5

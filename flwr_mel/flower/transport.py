@@ -24,7 +24,7 @@ _INNER = ("grid", "_grid")
 
 _REMEDY = (
     "Start it with --ssl-certfile, --ssl-keyfile, --ssl-ca-certfile and --enable-supernode-auth "
-    "(deploy/superlink.sh does), or set allow_insecure_shards=True if everybody on the network may read the "
+    "(flwr-mel server up does), or set allow_insecure_shards=True if everybody on the network may read the "
     "data"
 )
 

@@ -255,7 +255,8 @@ class MelStrategy(Common, Strategy):
     def timed(self, grid: Grid) -> Grid:
         """Return the grid with the server's clock in it.
 
-        Times are on record then, and replies are looked for more often than Flower's loop does. `start` does it by itself. Call it when another strategy, such as a DP wrapper, is the outermost.
+        Times are on record then, and replies are looked for more often than Flower's loop does. `start` does
+        it by itself. Call it when another strategy, such as a DP wrapper, is the outermost.
 
         Parameters
         ----------

@@ -1,10 +1,9 @@
-"""Real SuperLinks and SuperNodes on loopback, started by the scripts of deploy/."""
+"""Real SuperLinks and SuperNodes on loopback, started by our own commands."""
 
 import hashlib
 import json
 import os
 import signal
-import ssl
 import subprocess
 import time
 import warnings
@@ -24,40 +23,51 @@ from flwr.proto.control_pb2 import (
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from mel_simulation.engine.processes import end, tree
 
+from flwr_mel._processes import end, tree
+from flwr_mel.deployment import serving
+from flwr_mel.deployment.bundles import Bundle, DeviceSettings, make_bundle
+from flwr_mel.deployment.place import ServerPlace, ServerSettings
+from flwr_mel.deployment.running import ourselves
+from tests.cli.tools import run
 from tests.deployment.tools import (
     BIN,
     CLASSES,
     DATA_SEEDS,
-    DEPLOY,
     FEATURES,
+    HAS_NGINX,
     blobs,
     environment,
     make_app,
     save_data,
-    script,
 )
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S, wait_for
 
 
 class Federation:
-    """One SuperLink, its SuperNodes, and runs on them."""
+    """One SuperLink, its SuperNodes, and runs on them. With nginx, devices come in through it."""
 
     def __init__(self, root, *, secure=True):
         self.root, self.secure, self.port = root, secure, free_port()
-        self.certificates, self.state = root / "certificates", root / "state"
+        self.device_port = free_port() if secure and HAS_NGINX else self.port
+        self.place = ServerPlace(root / "server")
+        self.settings = (
+            ServerSettings(
+                ("localhost",), "127.0.0.1", self.device_port, self.port, proxy=HAS_NGINX, connection="fleet"
+            )
+            if secure
+            else None
+        )
+        self.state = self.place.state if secure else root / "state"
         self.superlink = None
         self.nodes = {}
         self.logs = root / "logs"
         self.logs.mkdir(parents=True)
-        self.state.mkdir()
+        self.state.mkdir(parents=True)
         self.home = root / "home"
         self.app = make_app(root / "app")
         self.started = []
-        if secure:
-            script("certificates.sh", self.certificates, "localhost")
 
     def app_declaring(self, c2, c0):
         """Return the app in which every device declares these costs, so that a plan can be repeated."""
@@ -72,31 +82,32 @@ class Federation:
     def start_superlink(self):
         env = environment(self.root / "superlink-home")
         if self.secure:
-            command = [DEPLOY / "superlink.sh", self.certificates, self.state, "127.0.0.1", self.port]
+            ports = ["--host", "127.0.0.1", "--port", self.device_port, "--control-port", self.port]
+            proxy = [] if HAS_NGINX else ["--without-proxy"]
+            words = ourselves(
+                "server", "up", self.place.root, "localhost", *ports, *proxy, "--run", "foreground"
+            )
         else:
             options = f"--insecure --host 127.0.0.1 --port {self.port}"
             quick = "--disable-runtime-dependency-installation"
-            command = [BIN / "flower-superlink", *options.split(), quick]
-        self.superlink = self._spawn("superlink", command, env)
+            words = [BIN / "flower-superlink", *options.split(), quick]
+        self.superlink = self._spawn("superlink", words, env)
         wait_for(self._healthy)
         if not (self.home / "config.toml").exists():
             self._connect()
         return self
 
     def _connect(self):
-        if self.secure:
-            address = f"localhost:{self.port}"
-            script("connect.sh", "fleet", address, self.certificates / "ca.pem", env=environment(self.home))
-        else:
-            self.home.mkdir(parents=True, exist_ok=True)
-            text = f'[superlink.fleet]\naddress = "127.0.0.1:{self.port}"\ninsecure = true\n'
-            (self.home / "config.toml").write_text(text)
+        self.home.mkdir(parents=True, exist_ok=True)
+        how = f'root-certificates = "{self.place.ca}"' if self.secure else "insecure = true"
+        text = f'[superlink.fleet]\naddress = "localhost:{self.port}"\n{how}\n'
+        (self.home / "config.toml").write_text(text)
 
     def _healthy(self):
         assert self.superlink.poll() is None, self.log("superlink")
-        context = ssl.create_default_context(cafile=self.certificates / "ca.pem") if self.secure else None
-        url = f"http{'s' if self.secure else ''}://localhost:{self.port}/health"
-        with suppress(OSError), urlopen(url, timeout=2, context=context) as answer:
+        if self.secure:
+            return self.place.ca.exists() and serving.is_well(self.place, self.settings)
+        with suppress(OSError), urlopen(f"http://localhost:{self.port}/health", timeout=2) as answer:
             return answer.status == 200
 
     def kill_superlink(self):
@@ -109,39 +120,37 @@ class Federation:
         self.paces = paces
         self.reset_paces()
         for name in paces:
-            self.make_key(name)
             x, y = blobs(DATA_SEEDS[name])
             save_data(self.root / f"data-{name}", x, y)
-            self.nodes[name] = ([f"data-dir={self.root / f'data-{name}'}"], None)
+            self.nodes[name] = None
         if self.secure:
-            keys = [self.root / "keys" / f"{name}.pub" for name in paces]
-            script("register.sh", "fleet", *keys, env=environment(self.home))
+            self.register(*paces)
         for name in paces:
             self.start_node(name)
         self.wait_for_nodes()
         return self
 
-    def make_key(self, name):
-        if self.secure:
-            script("node_key.sh", self.root / "keys" / name, name)
+    def register(self, *names):
+        """Make bundles and register their keys, all in one command."""
+        run("server", "devices", self.place.root, *names, "--set", f"data-dir={self.root}/data-{{name}}")
+
+    def bundle(self, name):
+        return Bundle(self.place.bundles / name)
+
+    def make_stranger(self, name):
+        """Make a bundle of which the server knows nothing."""
+        make_bundle(self.bundle(name), DeviceSettings(name, self.settings.address), self.place.ca, None)
 
     def start_node(self, name):
-        config, _ = self.nodes[name]
-        port = free_port()
-        env = environment(
-            self.root / f"home-{name}", MEL_TEST_PACE=str(self.root / f"pace-{name}"), MEL_PORT=str(port)
-        )
+        env = environment(self.root / f"home-{name}", MEL_TEST_PACE=str(self.root / f"pace-{name}"))
         if self.secure:
-            key, ca = self.root / "keys" / name, self.certificates / "ca.pem"
-            command = [DEPLOY / "supernode.sh", f"localhost:{self.port}", ca, key, name, *config]
+            words = ourselves("device", "start", self.bundle(name).root, "--run", "foreground")
         else:
-            pairs = [pair.split("=", 1) for pair in config]
-            options = f"--insecure --superlink 127.0.0.1:{self.port} --host 127.0.0.1 --port {port}"
-            words = " ".join(f'{key}="{value}"' for key, value in [("mel-learner", name), *pairs])
-            command = [BIN / "flower-supernode", *options.split(), "--node-config", words]
-        process = self._spawn(name, command, env)
-        self.nodes[name] = (config, process)
-        return process
+            options = f"--insecure --superlink 127.0.0.1:{self.port} --host 127.0.0.1 --port {free_port()}"
+            node = f'mel-learner="{name}" data-dir="{self.root / f"data-{name}"}"'
+            words = [BIN / "flower-supernode", *options.split(), "--node-config", node]
+        self.nodes[name] = self._spawn(name, words, env)
+        return self.nodes[name]
 
     def pace(self, name, *seconds, real=False):
         """Set how long a device takes per sample and epoch in its next trainings; the last number stays."""
@@ -161,7 +170,7 @@ class Federation:
             self.pace(name, seconds)
 
     def kill_node(self, name):
-        self._kill(self.nodes[name][1])
+        self._kill(self.nodes[name])
 
     def revive_node(self, name):
         """Start a device again, as systemd does, until the server takes it; return its node id."""
@@ -181,7 +190,12 @@ class Federation:
         return lines[-1].rsplit(" ", 1)[-1] if lines else None
 
     def wait_for_nodes(self):
-        wait_for(lambda: all(self.node_id(name) for name in self.nodes))
+        def taken():
+            for name, process in self.nodes.items():
+                assert process.poll() is None, self.log(name)[-3000:]
+            return all(self.node_id(name) for name in self.nodes)
+
+        wait_for(taken)
 
     def online(self):
         """Return the node ids that the server takes for present: those that a run sends work to."""
@@ -224,10 +238,10 @@ class Federation:
         """Ask over the Control API, as `flwr ls` does, without the seconds that a new process takes."""
         return self._ask("ListRuns", ListRunsRequest(run_id=int(run_id))).run_dict[int(run_id)].status
 
-    def _ask(self, method, request):
-        certificate = (self.certificates / "ca.pem").read_bytes() if self.secure else None
+    def _ask(self, method, request, port=None):
+        certificate = self.place.ca.read_bytes() if self.secure else None
         client = ControlHttpClient.from_server_address(
-            server_address=f"localhost:{self.port}",
+            server_address=f"localhost:{port or self.port}",
             insecure=not self.secure,
             root_certificates=certificate,
             interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],

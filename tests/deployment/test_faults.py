@@ -19,9 +19,7 @@ def cycles_in(run_dir):
 
 
 def test_an_unregistered_device_is_turned_away(federation):
-    federation.make_key("stranger")
-    federation.pace("stranger", 0.0)
-    federation.nodes["stranger"] = ([], None)
+    federation.make_stranger("stranger")
     try:
         process = federation.start_node("stranger")
         assert process.wait(PATIENCE_S) != 0

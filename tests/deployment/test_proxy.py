@@ -2,49 +2,32 @@
 
 import shutil
 import ssl
-from contextlib import suppress
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from mel_simulation.engine.processes import end
+from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest
 
-from tests.deployment.tools import DEPLOY, environment, script
-from tests.ports import free_port
+from flwr_mel._processes import end
+from flwr_mel.deployment import secrets
+from tests.cli.tools import ask, refused, run
+from tests.deployment.tools import HAS_NGINX
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin") is None, reason="nginx is not installed here"
-)
+pytestmark = pytest.mark.skipif(not HAS_NGINX, reason="nginx is not installed here")
 
 
 @pytest.fixture
-def door(federation):
-    """Start the proxy before the federation's server; return its port."""
-    port = free_port()
-    superlink = f"127.0.0.1:{federation.port}"
-    command = [
-        DEPLOY / "proxy.sh",
-        federation.certificates,
-        federation.root / "proxy",
-        "127.0.0.1",
-        port,
-        superlink,
-    ]
-    process = federation._spawn("proxy", command, environment(federation.home))
-
-    def answers():
-        assert process.poll() is None, federation.log("proxy")
-        with suppress(OSError):
-            return status(federation, port, "/")
-
-    wait_for(answers)
-    yield port
-    end(process)
+def bundle(federation):
+    """A bundle of a guest that nobody has registered."""
+    federation.make_stranger("guest")
+    yield federation.bundle("guest")
+    federation.unregister("guest")
+    shutil.rmtree(federation.bundle("guest").root)
 
 
-def status(federation, port, path, data=None):
-    context = ssl.create_default_context(cafile=federation.certificates / "ca.pem")
+def status(ca, port, path, data=None):
+    context = ssl.create_default_context(cafile=ca)
     try:
         with urlopen(Request(f"https://localhost:{port}{path}", data), context=context) as answer:
             return answer.status
@@ -52,32 +35,53 @@ def status(federation, port, path, data=None):
         return error.code
 
 
-def test_a_device_comes_through_and_nothing_else_does(federation, door):
-    script("node_key.sh", federation.root / "keys" / "guest", "guest")
-    home = federation.root / "home-through-the-proxy"
-    env = environment(home, MEL_PORT=str(free_port()))
-    ca, key = federation.certificates / "ca.pem", federation.root / "keys" / "guest"
-    script("connect.sh", "outside", f"localhost:{door}", ca, env=env)
-    # What a device has, its key and the authority's certificate, registers nobody and starts nothing.
-    refused = script("register.sh", "outside", f"{key}.pub", env=env, check=False)
-    assert refused.returncode != 0
+def test_what_a_device_has_registers_nobody_and_starts_nothing(federation, bundle):
+    door, key = federation.device_port, secrets.read_public_key(bundle.public("guest"))
+    requests = {
+        "RegisterNode": RegisterNodeRequest(public_key=key, name="guest"),
+        "StartRun": StartRunRequest(),
+        "ListNodes": ListNodesRequest(),
+    }
+    for method, request in requests.items():
+        with pytest.raises(Exception, match="403"):
+            federation._ask(method, request, port=door)
     for part in ("control", "runtime"):
-        for name in ("StartRun", "RegisterNode", "CreateNode", ""):
-            assert status(federation, door, f"/v1/{part}/{name}", b"") == 403
+        for name in ("start-run", "register-node", "StartRun", "CreateNode", ""):
+            assert status(bundle.ca, door, f"/v1/{part}/{name}", b"") == 403
     climbing = ("../control", "%2e%2e/control", "..%2fcontrol", "x/../../control")
-    for path in ("/", "/health", *(f"/v1/fleet/{way}/StartRun" for way in climbing)):
-        assert status(federation, door, path, b"") in (400, 403), path
-    assert status(federation, federation.port, "/health") == 200, "the server itself is well"
-    # Registered by the operator, on the server, it is a device like others.
-    script("register.sh", "fleet", f"{key}.pub", env=environment(federation.home))
-    device = federation._spawn(
-        "guest", [DEPLOY / "supernode.sh", f"localhost:{door}", ca, key, "guest", "data-dir=/nowhere"], env
-    )
+    for path in ("/", "/health", *(f"/v1/fleet/{way}/start-run" for way in climbing)):
+        assert status(bundle.ca, door, path, b"") in (400, 403), path
+    assert status(bundle.ca, federation.port, "/health") == 200, "the server itself is well"
+
+
+def test_a_registered_device_comes_through(federation, bundle):
+    """Registered by the operator, on the server, it is a device like others; it goes by the bundle alone."""
+    assert bundle.read().server == f"localhost:{federation.device_port}"
+    federation.register("guest")
+    federation.register("guest")  # once more changes nothing
+    device = federation.start_node("guest")
     try:
         guest = wait_for(lambda: federation.node_id("guest"))
         assert device.poll() is None
         assert guest in federation.online()
+        assert federation.place.names_by_node()[int(guest)] == "guest"
     finally:
         end(device)
-        federation.unregister("guest")
+        del federation.nodes["guest"]
+        assert ask("server", "remove", federation.place.root, "guest")["removed"]
     assert guest not in federation.online(), "the federation is as it was, for the tests that follow"
+    assert "guest" not in federation.place.names_by_node().values()
+
+
+def test_a_name_belongs_to_one_key(federation, bundle):
+    """A second key for a name that has one is refused until the first is taken back."""
+    root = federation.place.root
+    federation.register("guest")
+    kept = bundle.root.rename(bundle.root.with_name("kept"))
+    try:
+        assert "flwr-mel server remove" in refused("server", "devices", root, "guest")
+        assert not bundle.root.exists()
+    finally:
+        kept.rename(bundle.root)
+        run("server", "remove", root, "guest")
+    assert "NAME must be a device" in refused("server", "remove", root, "guest")

@@ -86,12 +86,12 @@ class Plain(Federation):
     def start_node(self, name):
         k = int(name.rpartition("-")[2])
         port = free_port()
-        env = environment(self.root / f"home-{name}", MEL_PORT=str(port))
+        env = environment(self.root / f"home-{name}")
         options = f"--insecure --superlink 127.0.0.1:{self.port} --host 127.0.0.1 --port {port}"
         place = f"partition-id={k} num-partitions={DEVICES}"
-        process = self._spawn(name, [BIN / "flower-supernode", *options.split(), "--node-config", place], env)
-        self.nodes[name] = ([], process)
-        return process
+        words = [BIN / "flower-supernode", *options.split(), "--node-config", place]
+        self.nodes[name] = self._spawn(name, words, env)
+        return self.nodes[name]
 
     def _with_defaults(self, config):
         return config

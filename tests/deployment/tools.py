@@ -1,19 +1,18 @@
-"""What the tests of real processes share: the scripts, an app whose devices can be slowed down, data."""
+"""What the tests of real processes share: an app whose devices can be slowed down, data."""
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from tests.waiting import PATIENCE_S
-
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 BIN = Path(sys.executable).parent
 FEATURES, CLASSES = 16, 4
+#: Where the distribution puts it; without it servers start without their proxy.
+HAS_NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin") is not None
 
 
 def environment(home, **more):
@@ -23,26 +22,12 @@ def environment(home, **more):
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         # How often Flower's helpers look for work; a second by default, and looking costs.
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.4",
-        "MEL_VENV": str(BIN.parent),
         "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         **more,
     }
-
-
-def script(name, *arguments, env=None, check=True):
-    done = subprocess.run(
-        [str(DEPLOY / name), *map(str, arguments)],
-        env=env or environment(Path("/nonexistent")),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert not check or done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
-    return done
 
 
 DATA_SEEDS = {f"device-{k}": k for k in range(3)}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from mel_simulation.engine.processes import end
 
+from flwr_mel._processes import end
 from flwr_mel.records import CycleRecord
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,8 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mel_simulation.engine.processes import end, tree
-
+from flwr_mel._processes import end, tree
 from tests.waiting import PATIENCE_S, wait_for
 
 NODES = """

@@ -9,11 +9,11 @@ import time
 from mel_simulation.app.run_dir import RunDir
 from mel_simulation.cli.live import Pace, follow
 from mel_simulation.engine.launch import Running
-from mel_simulation.engine.processes import end, tree
 from mel_simulation.engine.run_app import DONE, Order
 from mel_simulation.scenario.config import RunConfig
 from rich.console import Console
 
+from flwr_mel._processes import end, tree
 from tests.simulation.tools import record
 
 

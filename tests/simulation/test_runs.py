@@ -17,10 +17,10 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from mel_simulation.engine.processes import end, tree
 from mel_simulation.scenario.data import embedded
 from mel_simulation.scenario.idx import FILES
 
+from flwr_mel._processes import end, tree
 from tests.ports import free_port
 from tests.simulation.test_data import idx_bytes
 from tests.simulation.tools import CYCLES, assert_same, command, records

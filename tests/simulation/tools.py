@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 from mel_simulation.app.run_dir import RunDir
-from mel_simulation.engine.processes import end, tree
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.data import embedded
 from mel_simulation.scenario.fleet import VirtualFleet
 from mel_simulation.scenario.network import initial_weights
 from typer.testing import CliRunner
 
+from flwr_mel._processes import end, tree
 from flwr_mel.checkpoint import Checkpoint
 from flwr_mel.cli import app
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome

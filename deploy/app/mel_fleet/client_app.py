@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 from flwr_mel import wire
 from flwr_mel.clientapp import Assignment, MelMod
 from flwr_mel.profiling.reader import PROFILE, ProfileReader
-from mel_fleet.data import load
+from mel_fleet.data import load_own
 from mel_fleet.model import initial_weights, train
 
 Trainer = Callable[..., tuple[list[Any], float]]
@@ -46,7 +46,7 @@ def make_app(trainer: Trainer = train) -> ClientApp:
         if task.shard is not None:
             x, y = task.shard
         else:
-            own_x, own_y = load(str(context.node_config.get("data-dir", "")))
+            own_x, own_y = load_own(context.node_config, config)
             rows = task.choose(len(own_y))
             x, y = own_x[rows], own_y[rows]
         arrays = message.content.array_records["arrays"]
@@ -77,7 +77,7 @@ def describe_self(context: Context, trainer: Trainer) -> dict[str, Any]:
     if wire.CPU_HZ not in words and _PER_STEP not in words:
         words |= _measured(context, trainer)
     if context.run_config["mode"] == "federated":
-        held = len(load(str(context.node_config.get("data-dir", "")))[1])
+        held = len(load_own(context.node_config, context.run_config)[1])
         words[wire.MAX_SAMPLES] = min(held, int(words.get(wire.MAX_SAMPLES, held)))
     return words
 

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
+from flwr.superlink.grid import InMemoryGrid
 
 from flwr_mel import Workload
 from flwr_mel._files import atomically, check_room
 from flwr_mel.learning import Learning
 from flwr_mel.records import JsonlWriter
 from flwr_mel.serverapp import MelFedAvg, MelResult, MelStrategy
-from mel_fleet.data import load, load_test
+from mel_fleet.data import draw, draw_test, load, load_test
 from mel_fleet.lock import alone_in
 from mel_fleet.model import evaluate, initial_weights
 
@@ -41,13 +42,14 @@ def main(grid: Grid, context: Context) -> None:
 
 def train(grid: Grid, config: Any, run_dir: Path) -> None:
     """Train, or go on with the training in `run_dir`."""
+    simulated = isinstance(grid, InMemoryGrid)
     # Flower's own minimum would hold for every cycle: one dead device would stop the training for ever.
     inner = MelFedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
     strategy = MelStrategy(
         inner,
         callbacks=[JsonlWriter(run_dir / "records.jsonl")],
         checkpoints=run_dir / "checkpoints",
-        **settings(config),
+        **settings(config, simulated=simulated),
     )
     rng = np.random.default_rng(int(config["seed"]))
     weights = initial_weights(*layers(config), rng)
@@ -56,9 +58,8 @@ def train(grid: Grid, config: Any, run_dir: Path) -> None:
     facts = {"config": dict(config)}
     atomically(run_dir / "config.json", lambda file: json.dump(facts, file, indent=2))
     wait_for_devices(grid, int(config["devices"]))
-    start = ArrayRecord(weights)
-    result = strategy.start(grid, start, num_rounds=int(config["cycles"]), evaluate_fn=evaluation(config))
-    finish(run_dir, result)
+    rounds, evaluate_fn = int(config["cycles"]), evaluation(config, simulated)
+    finish(run_dir, strategy.start(grid, ArrayRecord(weights), num_rounds=rounds, evaluate_fn=evaluate_fn))
 
 
 def finish(run_dir: Path, result: MelResult) -> None:
@@ -110,7 +111,7 @@ def layers(config: Any) -> tuple[int, int, int]:
     return int(config["features"]), int(config["hidden"]), int(config["classes"])
 
 
-def settings(config: Any) -> dict[str, Any]:
+def settings(config: Any, *, simulated: bool = False) -> dict[str, Any]:
     """Translate the run configuration into keyword arguments of `MelStrategy`."""
     mode = str(config["mode"])
     return {
@@ -121,7 +122,7 @@ def settings(config: Any) -> dict[str, Any]:
         "staleness": int(config["staleness"]),
         "max_epochs": int(config["max-epochs"]) or None,
         "mode": mode,
-        "dataset": load(str(config["data-dir"])) if mode == "parallelized" else None,
+        "dataset": _shipped(config, simulated) if mode == "parallelized" else None,
         "learning": Learning() if config["learning"] else None,
         "enforce_deadline": bool(config["enforce-deadline"]),
         "stragglers": str(config["stragglers"]),
@@ -139,9 +140,15 @@ def names(devices_file: str) -> Path | None:
     return path if devices_file and path.is_file() else None
 
 
-def evaluation(config: Any) -> Any:
-    """Return the evaluation on the server's test data; None if it has none."""
-    test = load_test(str(config["data-dir"]))
+def _shipped(config: Any, simulated: bool) -> Any:
+    directory = str(config["data-dir"])
+    return draw(config, 1, 4000) if simulated and not directory else load(directory)
+
+
+def evaluation(config: Any, simulated: bool) -> Any:
+    """Return the evaluation on the server's test data, drawn ones in a simulation; None if it has none."""
+    directory = str(config["data-dir"])
+    test = draw_test(config) if simulated and not directory else load_test(directory)
     if test is None:
         return None
     x, y = (np.asarray(part) for part in test)

@@ -10,9 +10,12 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from http.client import HTTPException, HTTPResponse
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -22,6 +25,8 @@ from flwr_mel._text import message, printable
 PATIENCE_S = 5.0
 #: Flower gives a client process so long to ask for its work; one that starts more slowly is refused for ever.
 START_LIMIT_S = 30.0
+#: It refuses a device whose clock is 5 s ahead of the server's, or 305 s behind; rounding costs a second.
+MOST_AHEAD_S, MOST_BEHIND_S = 4.0, 300.0
 _DAY_S = 86_400.0
 _LEAST_DISK = 1 << 28
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -99,13 +104,13 @@ def key_file(path: Path) -> Iterator[Finding]:
     Parameters
     ----------
     path : Path
-        As given to supernode.sh.
+        In the bundle: device.key.
     """
     what = "key"
     try:
         text, mode = path.read_text(encoding="utf-8", errors="replace"), path.stat().st_mode
     except OSError as error:
-        yield bad(what, f"{path}: {message(error)}", "Make one with node_key.sh and register its .pub.")
+        yield bad(what, f"{path}: {message(error)}", "Make one (flwr-mel device key) and register its .pub.")
         return
     if "PRIVATE KEY" not in text[:64]:
         yield bad(what, f"{path} is no private key", "Give the file without .pub.")
@@ -117,7 +122,7 @@ def key_file(path: Path) -> Iterator[Finding]:
 
 
 def server(host: str, port: int, ca: Path) -> Iterator[Finding]:
-    """Look at name, port, TLS and, by the certificate's dates, at the clock.
+    """Look at name, port, TLS and the clock.
 
     Parameters
     ----------
@@ -148,18 +153,19 @@ def _tls(raw: socket.socket, host: str, ca: Path) -> Iterator[Finding]:
     try:
         context = ssl.create_default_context(cafile=str(ca))
     except (OSError, ssl.SSLError) as error:
-        yield bad("TLS", f"{ca}: {message(error)}", "Copy ca.pem from the server, made by certificates.sh.")
+        yield bad("TLS", f"{ca}: {message(error)}", "Copy ca.pem from the server's directory.")
         return
     try:
         with context.wrap_socket(raw, server_hostname=host) as secured:
             certificate = secured.getpeercert() or {}
             kind = secured.version() or "TLS"
+            told = _date(secured, host)
     except ssl.SSLCertVerificationError as error:
         late = "not yet valid" in error.verify_message or "expired" in error.verify_message
         remedy = (
             f"Check the clock: here it is {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC."
             if late
-            else "Copy ca.pem from the server; its certificate must name this host (certificates.sh)."
+            else "Copy ca.pem from the server; its certificate must name this host (flwr-mel server up)."
         )
         yield bad("TLS", f"{host}: {error.verify_message}", remedy)
         return
@@ -172,6 +178,40 @@ def _tls(raw: socket.socket, host: str, ca: Path) -> Iterator[Finding]:
         yield doubt("TLS", f"the server's certificate ends in {days} days", "Make a new one in time.")
         return
     yield good("TLS", f"{kind}, the certificate is valid for {int(left_s / _DAY_S)} days")
+    yield from clock(told)
+
+
+def _date(secured: ssl.SSLSocket, host: str) -> str:
+    """Ask a server of the web what time it is; "" if it does not say."""
+    with suppress(OSError, HTTPException):
+        secured.sendall(f"HEAD / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        response = HTTPResponse(secured, method="HEAD")
+        response.begin()
+        return response.getheader("Date", "")
+    return ""
+
+
+def clock(told: str) -> Iterator[Finding]:
+    """Compare the clocks: Flower signs with the time, and refuses who is ahead, or far behind.
+
+    Parameters
+    ----------
+    told : str
+        The server's time, as HTTP has it.
+    """
+    remedy = "Set the clock by the network: timedatectl set-ntp true"
+    try:
+        ahead = time.time() - parsedate_to_datetime(told).timestamp()
+    except ValueError:
+        yield doubt("clock", "the server does not tell the time", "Is it the server of flwr-mel?")
+        return
+    words = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server"
+    if ahead > MOST_AHEAD_S or ahead < -MOST_BEHIND_S:
+        yield bad("clock", f"{words}, which refuses it", remedy)
+    elif ahead < -MOST_BEHIND_S / 5:
+        yield doubt("clock", words, remedy)
+    else:
+        yield good("clock", words)
 
 
 def data(path: Path | None) -> Iterator[Finding]:
@@ -216,12 +256,12 @@ def profile(path: Path | None) -> Iterator[Finding]:
     yield good("profile", f"{path}: {', '.join(sorted(words))}")
 
 
-def start_up(modules: list[str]) -> Iterator[Finding]:
+def start_up(modules: Sequence[str]) -> Iterator[Finding]:
     """Time how long a client process takes until it could ask for work.
 
     Parameters
     ----------
-    modules : list of str
+    modules : sequence of str
         What the app imports beside Flower.
     """
     names = ", ".join(["flwr.clientapp", "flwr_mel.clientapp", *modules])
@@ -248,8 +288,14 @@ def start_up(modules: list[str]) -> Iterator[Finding]:
         yield good("start-up", words)
 
 
-def load() -> Iterator[Finding]:
-    """Look at what else the processor does, and at the threads of numerical libraries."""
+def load(env: Mapping[str, str]) -> Iterator[Finding]:
+    """Look at what else the processor does, and at the threads of numerical libraries.
+
+    Parameters
+    ----------
+    env : mapping
+        The environment in which the device works.
+    """
     cores = os.cpu_count() or 1
     busy = os.getloadavg()[0]
     words = f"load {busy:.1f} on {cores} cores"
@@ -257,12 +303,12 @@ def load() -> Iterator[Finding]:
         yield doubt("load", words, "What is measured now is slower than the device; end other work first.")
     else:
         yield good("load", words)
-    threads = {name: os.environ[name] for name in _THREADS if name in os.environ}
+    threads = {name: env[name] for name in _THREADS if name in env}
     said = ", ".join(f"{name}={value}" for name, value in threads.items()) or "as many as cores"
     if threads.get("OMP_NUM_THREADS") == "1" or cores == 1:
         yield good("threads", said)
     else:
-        yield doubt("threads", said, "supernode.sh sets OMP_NUM_THREADS=1: measure with the same.")
+        yield doubt("threads", said, "Devices start with OMP_NUM_THREADS=1: measure with the same.")
 
 
 def disk(path: Path) -> Iterator[Finding]:

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from flwr_mel._files import atomically
+from flwr_mel._processes import orderly, undisturbed
 from flwr_mel._validate import complain
 from mel_simulation.app.run_dir import versions
 from mel_simulation.arena.bout import Bout, fight
 from mel_simulation.arena.rivals import RIVALS
 from mel_simulation.arena.setting import Profile, Setting
-from mel_simulation.engine.processes import orderly, undisturbed
 from mel_simulation.engine.ray_start import start_ray
 
 _TICK_S = 0.5

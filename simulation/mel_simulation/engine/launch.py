@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mel_simulation.engine.processes import end, orderly, undisturbed
+from flwr_mel._processes import end, orderly, undisturbed
 from mel_simulation.engine.run_app import DONE, Order
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from mel_simulation.engine.processes import orderly, undisturbed
+from flwr_mel._processes import orderly, undisturbed
 from mel_simulation.engine.ray_start import start_ray
 from mel_simulation.scenario.data import Dataset
 from mel_simulation.scenario.job import dataset_of, lend

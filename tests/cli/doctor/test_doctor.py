@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import threading
 from contextlib import contextmanager
+from email.utils import formatdate
 
 import pytest
 from typer.testing import CliRunner
@@ -15,21 +16,23 @@ from typer.testing import CliRunner
 from flwr_mel.cli import app
 from flwr_mel.cli.doctor import checks
 from flwr_mel.cli.doctor.checks import Health
-from tests.deployment.tools import script
+from flwr_mel.deployment.bundles import Bundle, DeviceSettings, make_bundle
+from flwr_mel.deployment.place import ServerPlace
+from flwr_mel.deployment.secrets import make_device_key
 
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
     home = tmp_path_factory.mktemp("authority")
-    script("certificates.sh", home / "good", "localhost")
-    script("certificates.sh", home / "other", "localhost")
+    for name in ("good", "other"):
+        ServerPlace(home / name).prepare({"names": ("localhost",)}, days=825)
     return home
 
 
 @pytest.fixture(scope="module")
 def key(tmp_path_factory):
     path = tmp_path_factory.mktemp("key") / "device.key"
-    script("node_key.sh", path, "pi-1")
+    make_device_key(path, path.with_suffix(".key.pub"), "pi-1")
     return path
 
 
@@ -47,7 +50,11 @@ def serving(directory):
             except OSError:
                 return
             try:
-                context.wrap_socket(raw, server_side=True).close()
+                with context.wrap_socket(raw, server_side=True) as secured:
+                    if secured.recv(1000):
+                        secured.sendall(
+                            f"HTTP/1.1 403 No\r\nDate: {formatdate(usegmt=True)}\r\n\r\n".encode()
+                        )
             except (OSError, ssl.SSLError):
                 raw.close()
 
@@ -78,11 +85,34 @@ def test_a_device_that_is_ready(authority, key, tmp_path):
         told = json.loads(call(*args, "--json").stdout)
     assert told["ready"]
     seen = {one["what"]: one["health"] for one in told["findings"]}
-    assert {"software", "key", "name", "port", "TLS", "data", "load", "threads", "disk", "start-up"} == set(
-        seen
-    )
+    everything = "software key name port TLS clock data load threads disk start-up"
+    assert set(seen) == set(everything.split())
     assert "bad" not in seen.values()
-    assert seen["TLS"] == seen["key"] == "good"
+    assert seen["TLS"] == seen["key"] == seen["clock"] == "good"
+
+
+def test_a_bundle_says_it_all(authority, tmp_path):
+    (tmp_path / "x.npy").write_bytes(b"data")
+    with serving(authority / "good") as port:
+        settings = DeviceSettings("pi-1", f"localhost:{port}", {"data-dir": str(tmp_path)})
+        make_bundle(Bundle(tmp_path / "pi-1"), settings, authority / "good" / "ca.pem", None)
+        told = json.loads(call(tmp_path / "pi-1", "--json").stdout)
+        assert "CA and KEY" in call(f"localhost:{port}", code=2).output
+    assert told["ready"]
+    assert "data" in {one["what"] for one in told["findings"]}
+    assert "BUNDLE must be a directory with settings.toml" in call(authority / "good", code=2).output
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "health"), [(-400, "bad"), (-100, "doubt"), (-5, "good"), (3, "good"), (6, "bad")]
+)
+def test_clocks_that_flower_refuses(monkeypatch, ahead_s, health):
+    monkeypatch.setattr(checks.time, "time", lambda: 1e9 + ahead_s)
+    assert found(checks.clock(formatdate(1e9, usegmt=True)))["clock"].health == health
+
+
+def test_a_server_that_tells_no_time():
+    assert found(checks.clock(""))["clock"].health is Health.DOUBT
 
 
 def test_what_is_bad_is_shown_with_its_remedy(authority, key):
@@ -212,12 +242,10 @@ def test_a_client_process_that_cannot_start_and_one_that_is_slow(monkeypatch, tm
 def test_load_and_threads(monkeypatch):
     monkeypatch.setattr(checks.os, "getloadavg", lambda: (99.0, 0.0, 0.0))
     monkeypatch.setattr(checks.os, "cpu_count", lambda: 4)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    seen = found(checks.load())
+    seen = found(checks.load({}))
     assert seen["load"].health is seen["threads"].health is Health.DOUBT
     monkeypatch.setattr(checks.os, "getloadavg", lambda: (0.5, 0.0, 0.0))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    seen = found(checks.load())
+    seen = found(checks.load({"OMP_NUM_THREADS": "1"}))
     assert seen["load"].health is seen["threads"].health is Health.GOOD
 
 

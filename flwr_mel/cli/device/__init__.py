@@ -1,0 +1,1 @@
+"""``flwr-mel device``: start a device, and say whether it is well."""
