@@ -9,6 +9,7 @@ many examples.
 """
 
 import gc
+import logging
 import os
 import sys
 from pathlib import Path
@@ -83,6 +84,15 @@ def pytest_collection_modifyitems(config, items):
         slow = [item for item in items if item.get_closest_marker("slow")]
         items[:] = [item for item in items if item not in slow]
         config.hook.pytest_deselected(items=slow)
+
+
+@pytest.fixture(autouse=True)
+def _loggers_speak():
+    """Parts of Flower silence its logger, and with it ours, for whatever comes after them in a process."""
+    for name in ("flwr", "flwr.mel"):
+        logger = logging.getLogger(name)
+        logger.disabled, logger.propagate = False, True
+        logger.setLevel(logging.DEBUG if name == "flwr" else logging.NOTSET)
 
 
 @pytest.fixture(autouse=True, scope="module")

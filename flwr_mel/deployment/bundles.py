@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from re import fullmatch
 
+from flwr_mel import wire
 from flwr_mel._validate import NOTHING, Phrase, complain
 from flwr_mel.deployment import running, secrets, units
 
 Value = str | int | float | bool
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _NODE_KEY = r"[A-Za-z][A-Za-z0-9._-]*"
-_LEARNER = "mel-learner"
 #: Numerical libraries use one thread, so that what a device measures of itself holds when it is busy.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -140,7 +140,7 @@ class DeviceSettings:
     def __post_init__(self) -> None:
         check_device_name(self.name)
         for key, value in self.node.items():
-            if not fullmatch(_NODE_KEY, key) or key == _LEARNER:
+            if not fullmatch(_NODE_KEY, key) or key == wire.LEARNER:
                 raise complain("node", "names of letters, digits and dashes", key)
             if not isinstance(value, Value):
                 raise complain("node", "texts, numbers, true or false", value)
@@ -150,7 +150,7 @@ class DeviceSettings:
     @property
     def node_config(self) -> str:
         """In Flower's form: pairs of TOML."""
-        pairs = {_LEARNER: self.name, **self.node}
+        pairs = {wire.LEARNER: self.name, **self.node}
         return " ".join(f"{key}={_toml(value)}" for key, value in pairs.items())
 
 

@@ -62,7 +62,7 @@ SCENARIOS = {
     "slow-idle": Scenario({"idle_timeout_s": 0.0}, rounds=3),
     "plain": Scenario(inner="SortedFedAvg", plain=True),
     "equal": Scenario({"epochs_key": "local-epochs", "total_samples": 1200, "max_epochs": 3}, inner="FedAvg"),
-    "faults": Scenario(rounds=3),
+    "faults": Scenario({"max_share": None}, rounds=3),
     "all-fail": Scenario(rounds=2),
     "all-fail-later": Scenario(rounds=2),
     "silent": Scenario(),

@@ -131,6 +131,7 @@ def settings(config: Any, *, simulated: bool = False) -> dict[str, Any]:
         "allow_insecure_shards": bool(config["allow-insecure-shards"]),
         "names": names(str(config["devices-file"])),
         "max_norm_ratio": float(config["max-norm-ratio"]) or None,
+        "max_share": float(config["max-share"]) or "auto",
     }
 
 
