@@ -5,7 +5,7 @@ run one after the other on one worker each, so that they can share what they sta
 once. They come first, because they take longest; the other workers run all other tests meanwhile.
 
 With FLWR_MEL_SLOW=1 (`make test-slow`) tests marked slow run as well, and hypothesis tries twenty times as
-many examples.
+many examples, new ones in every run; otherwise its examples follow from the tests alone.
 """
 
 import gc
@@ -40,6 +40,9 @@ LAST = "test_workers_that_die.py"
 SLOW = os.environ.get("FLWR_MEL_SLOW") == "1"
 #: How many times as many examples hypothesis tries then.
 DEPTH = 20
+# One commit, one result: new examples are looked for by `make test-slow`.
+settings.register_profile("mel", derandomize=not SLOW)
+settings.load_profile("mel")
 
 
 def path_of(item):
