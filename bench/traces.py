@@ -297,7 +297,7 @@ take beyond that, which is not normal.
 
 With 5 % promised, learning at 0.95 misses {misses}.
 Where links break down for longer than a cycle, that is dear: epochs are given for reports in time. There
-`on_time=0.9` or a longer T is the better choice.
+`on_time=0.9` brings more epochs; a longer T was not tried.
 
 Share of reports that miss T:
 """,
