@@ -7,8 +7,9 @@ from flwr_mel.learners.capability import Capability
 from flwr_mel.orchestrator.averaging import Average
 from flwr_mel.orchestrator.core import Orchestrator
 from flwr_mel.orchestrator.nobody import NobodyWorks
+from flwr_mel.orchestrator.returned import Times
 from flwr_mel.orchestrator.settings import Mode, OnInfeasible, Settings, Stopping, Stragglers
-from flwr_mel.orchestrator.state import CyclePlan, Stopped, Task, Times
+from flwr_mel.orchestrator.state import CyclePlan, Stopped, Task
 
 if TYPE_CHECKING:
     from flwr_mel.flower.arrays import check_update

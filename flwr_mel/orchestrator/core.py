@@ -7,7 +7,6 @@ decided by the functions of `hearing` and `cycle`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,20 +15,18 @@ from flwr_mel._validate import count
 from flwr_mel.orchestrator import cycle as cycles
 from flwr_mel.orchestrator import flights, hearing
 from flwr_mel.orchestrator.averaging import Average, Blend
+from flwr_mel.orchestrator.cycle_time import deadline_s
 from flwr_mel.orchestrator.nobody import NobodyWorks, all_failed, never_used, no_one_can
+from flwr_mel.orchestrator.returned import Returned, Times
 from flwr_mel.orchestrator.settings import Settings, Stragglers
 from flwr_mel.orchestrator.shares import blended
 from flwr_mel.orchestrator.standing import flower_words
-from flwr_mel.orchestrator.state import CyclePlan, Returned, State, Times
+from flwr_mel.orchestrator.state import CyclePlan, State
+from flwr_mel.orchestrator.telling import deliver, explain, log
 from flwr_mel.records import Callback, CycleRecord, LearnerRecord, Outcome
-
-# Below Flower's own logger, so that its console shows what we say.
-log = logging.getLogger("flwr.mel")
 
 #: How many records are kept: memory must not grow with the number of cycles.
 KEEP_RECORDS = 100
-#: Larger fleets are explained at level DEBUG.
-_EXPLAINED = 50
 #: Questions to learners that are not chosen, per cycle.
 _ASKED_AT_ONCE = 200
 _NOT_HANDED_ON = "the replies of this cycle were not handed on to MelStrategy"
@@ -68,7 +65,7 @@ class Orchestrator:
 
         Known once the cycle is planned, where T is not given.
         """
-        return cycles.deadline_s(self.settings, self.record)
+        return deadline_s(self.settings, self.record)
 
     def cycle_of(self, server_round: int) -> int:
         """Return the cycle of one of Flower's rounds, which count from 1 in every run."""
@@ -227,7 +224,7 @@ class Orchestrator:
         for text in record.notes[len(before.notes) :]:
             log.warning("cycle %d: %s", cycle, text)
         self._tell_time(before, record)
-        _explain(record)
+        explain(record)
         if not planned.tasks and not self._ever_worked and not any(row.asked for row in record.learners):
             doubted = [x for node in nodes if (x := self.state.learners[node]).doubt is not None]
             if nodes and len(doubted) == len(nodes):
@@ -397,24 +394,5 @@ class Orchestrator:
             log.info("training stops after cycle %d: %s", record.cycle, record.stopped)
         self.records.append(record)
         del self.records[: -self.keep_records]
-        for callback in self.callbacks:
-            self._tell(callback, record)
-
-    def _tell(self, callback: Callback, record: CycleRecord) -> None:
-        """Hand a record on. Whatever a callback does, training goes on: its work is worth more."""
-        try:
-            callback(record)
-        except Exception as error:
-            name = getattr(callback, "__qualname__", type(callback).__qualname__)
-            text = f"callback {name} failed in cycle {record.cycle}: {type(error).__name__}: {error}"
-            # For those who hear of this record after it, and for whatever is written next.
-            record.notes.append(text)
-            self.state = replace(self.state, notes=[*self.state.notes, text])
-            log.exception("%s", text, exc_info=not isinstance(error, OSError))
-
-
-def _explain(record: CycleRecord) -> None:
-    """Log what everybody was given and why; of a large fleet at level DEBUG."""
-    level = logging.INFO if len(record.learners) <= _EXPLAINED else logging.DEBUG
-    for row in record.learners:
-        log.log(level, "cycle %d, %s", record.cycle, row.task_words())
+        failed = deliver(record, self.callbacks)
+        self.state = replace(self.state, notes=[*self.state.notes, *failed])

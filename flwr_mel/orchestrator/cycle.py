@@ -16,7 +16,7 @@ from flwr_mel import wire
 from flwr_mel.allocation.limiting import Limit, limiting
 from flwr_mel.allocation.objective import Objective
 from flwr_mel.allocation.solution import Status
-from flwr_mel.orchestrator.cycle_time import as_planned, in_force
+from flwr_mel.orchestrator.cycle_time import as_planned, deadline_s, in_force
 from flwr_mel.orchestrator.doubts import Doubt, Why
 from flwr_mel.orchestrator.flights import expected_s, give_up, land, take_off
 from flwr_mel.orchestrator.hearing import hear
@@ -26,10 +26,11 @@ from flwr_mel.orchestrator.parts import Part, allocate_parts
 from flwr_mel.orchestrator.planning import cut_shards, draw_seed, fill_costs, shuffled
 from flwr_mel.orchestrator.problems import of_the_chosen
 from flwr_mel.orchestrator.remarks import remarks
+from flwr_mel.orchestrator.returned import Returned
 from flwr_mel.orchestrator.settings import InForce, Mode, Settings
 from flwr_mel.orchestrator.shares import held_of, shared, watch_shares
 from flwr_mel.orchestrator.standing import expected_flower_s, stand
-from flwr_mel.orchestrator.state import CyclePlan, LearnerState, Returned, State, Stopped, Task
+from flwr_mel.orchestrator.state import CyclePlan, LearnerState, State, Stopped, Task
 from flwr_mel.orchestrator.stopping import stop_reason
 from flwr_mel.orchestrator.trust import gets_own_round, learn, learning_of, measured, slowdown_of
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
@@ -370,20 +371,6 @@ def reject(record: CycleRecord, reason: str) -> CycleRecord:
     ]
     rows = [replace(row, moved_weight=0) if row.moved_weight else row for row in rows]
     return replace(record, learners=rows, notes=[*record.notes, text])
-
-
-def deadline_s(settings: Settings, record: CycleRecord | None) -> float | None:
-    """Return the seconds until a real learner's reply is dropped; None when deadlines are not enforced.
-
-    Parameters
-    ----------
-    settings : Settings
-        Whether they are.
-    record : CycleRecord, optional
-        With the cycle's T; there is none while everybody does its own round.
-    """
-    time_s = settings.cycle_time_s if record is None else record.cycle_time_s
-    return time_s * (1 + settings.deadline_slack) if settings.enforce_deadline and time_s else None
 
 
 def close(state: State, settings: Settings, record: CycleRecord) -> tuple[State, CycleRecord]:

@@ -30,6 +30,7 @@ from flwr_mel.orchestrator.own_work import OwnWork
 from flwr_mel.orchestrator.settings import InForce, Settings
 from flwr_mel.orchestrator.state import LearnerState
 from flwr_mel.orchestrator.trust import planned_costs
+from flwr_mel.records import CycleRecord
 
 #: Most epochs, as a multiple of the project's own.
 MOST_EPOCHS = 5
@@ -208,3 +209,17 @@ def deadlines(who: Sequence[LearnerState], costs: Coefficients, settings: InForc
     if (needed <= settings.cycle_time_s).all():
         return settings.cycle_time_s
     return np.maximum(needed, settings.cycle_time_s)
+
+
+def deadline_s(settings: Settings, record: CycleRecord | None) -> float | None:
+    """Return the seconds until a real learner's reply is dropped; None when deadlines are not enforced.
+
+    Parameters
+    ----------
+    settings : Settings
+        Whether they are.
+    record : CycleRecord, optional
+        With the cycle's T; there is none while everybody does its own round.
+    """
+    time_s = settings.cycle_time_s if record is None else record.cycle_time_s
+    return time_s * (1 + settings.deadline_slack) if settings.enforce_deadline and time_s else None

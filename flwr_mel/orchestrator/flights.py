@@ -15,8 +15,9 @@ from flwr_mel import wire
 from flwr_mel.orchestrator.cycle_time import as_planned
 from flwr_mel.orchestrator.hearing import Words, hear
 from flwr_mel.orchestrator.own_work import measurement
+from flwr_mel.orchestrator.returned import Returned
 from flwr_mel.orchestrator.settings import Settings, Stragglers
-from flwr_mel.orchestrator.state import Flight, Returned, State, Task
+from flwr_mel.orchestrator.state import Flight, State, Task
 from flwr_mel.orchestrator.trust import learn, learning_of
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 

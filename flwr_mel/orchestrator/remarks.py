@@ -9,9 +9,10 @@ from flwr_mel._text import printable
 from flwr_mel.allocation.limiting import Limit
 from flwr_mel.learning import Learning
 from flwr_mel.orchestrator.cycle_time import MOST_EPOCHS
+from flwr_mel.orchestrator.returned import Returned
 from flwr_mel.orchestrator.settings import Settings
 from flwr_mel.orchestrator.standing import flower_words
-from flwr_mel.orchestrator.state import Returned, State
+from flwr_mel.orchestrator.state import State
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
 _NAMED = 3

@@ -14,8 +14,9 @@ from flwr_mel import wire
 from flwr_mel.learners.capability import Costs
 from flwr_mel.learning import Learning
 from flwr_mel.orchestrator.own_work import measurement
+from flwr_mel.orchestrator.returned import Times
 from flwr_mel.orchestrator.settings import InForce
-from flwr_mel.orchestrator.state import LearnerState, State, Times
+from flwr_mel.orchestrator.state import LearnerState, State
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome, Standing
 
 #: Less than this share of T is not worth a plan: replies teach it.

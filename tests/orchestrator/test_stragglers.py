@@ -12,7 +12,8 @@ from flwr_mel.orchestrator import Orchestrator, Settings, Stragglers
 from flwr_mel.orchestrator.cycle import plan, settle
 from flwr_mel.orchestrator.flights import arrive
 from flwr_mel.orchestrator.hearing import hear, meet
-from flwr_mel.orchestrator.state import Returned, State
+from flwr_mel.orchestrator.returned import Returned
+from flwr_mel.orchestrator.state import State
 from flwr_mel.records import CycleRecord, Outcome
 from tests.orchestrator.span_tools import T, brain, row_of, virtual_cycle, words
 
