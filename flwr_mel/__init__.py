@@ -22,7 +22,7 @@ from flwr_mel.recommend import Recommendation, recommend
 from flwr_mel.solvers.inverse import Plan, fastest, greenest
 from flwr_mel.solvers.schemes import Scheme, scheme
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "AllocationProblem",

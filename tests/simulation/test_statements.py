@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from mel_simulation.paper.claims import Claim, Finding, Grid, Verdict, cells_of, reaches, updates_to
+from mel_simulation.paper.claims import Claim, Finding, Grid, Verdict, reaches, updates_to
 from mel_simulation.paper.reproduction import document
 from mel_simulation.paper.rows import plain, provenance
 from mel_simulation.paper.statements import CLAIMS
@@ -25,6 +25,26 @@ def seeds_of(name):
         place, seed = named(cell)
         found.setdefault(place, set()).add(seed)
     return found
+
+
+class Listener(Grid):
+    """A grid that has nothing and remembers what it was asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = set()
+
+    def seeds(self, *cells):
+        self.asked.update(cells)
+        return []
+
+
+def cells_of(claims):
+    """Return the cells that claims name, as (scheme family, c, T, E)."""
+    listener = Listener()
+    for claim in claims:
+        claim.check(listener)
+    return listener.asked
 
 
 def test_the_papers_profile_has_three_placements_of_every_cell_that_a_statement_names():

@@ -106,31 +106,6 @@ def _meet(twin: Row | None, row: Row) -> dict[str, bool]:
     return known
 
 
-@dataclass(slots=True)
-class _Listener(Grid):
-    """A grid that has nothing and remembers what it was asked for."""
-
-    asked: set[tuple[str, int, float, float]] = field(default_factory=set)
-
-    def seeds(self, *cells: tuple[str, int, float, float]) -> list[int]:
-        self.asked.update(cells)
-        return []
-
-
-def cells_of(claims: Iterable[Claim]) -> set[tuple[str, int, float, float]]:
-    """Return the cells that claims name, as (scheme family, c, T, E).
-
-    Parameters
-    ----------
-    claims : iterable of Claim
-        Those that are about whatever was run name none.
-    """
-    listener = _Listener()
-    for claim in claims:
-        claim.check(listener)
-    return listener.asked
-
-
 def after(row: Row, cycles: int) -> float | None:
     """Accuracy in percent after some cycles; None if the cell has none."""
     curve = row["accuracy"]

@@ -202,11 +202,6 @@ def bounds(
     }
 
 
-def synchronous_bound(delta: float, eta: float, beta: float, tau: int) -> float:
-    """Return h(tau) of Wang et al. (adaptive federated learning), which needs equal tau_k."""
-    return delta / beta * ((eta * beta + 1) ** tau - 1) - eta * delta * tau
-
-
 def measure(
     seed: int = 0,
     *,
