@@ -23,20 +23,23 @@ sys.pycache_prefix = str(Path(__file__).parents[1] / "build" / "pycache")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 
-#: Which files share a worker, by the mark of their tests.
+#: Which files share a worker, by the mark of their tests, in which order: the last that fits counts. What is
+#: started for many tests costs while it waits: whoever uses it comes together, and whoever kills it last.
 LANES = {
-    "deployment": ("tests/deployment/",),
+    "deployment": (
+        "tests/deployment/",
+        *(f"tests/deployment/test_{name}.py" for name in ("faults", "late", "proxy", "training", "truth")),
+    ),
     "engine": (
-        "tests/arena/test_command.py",
-        "tests/examples/",
-        "tests/flower/",
         "tests/simulation/test_modes.py",
+        "tests/flower/",
+        "tests/flower/test_workers_that_die.py",
+        "tests/examples/",
+        "tests/simulation/test_arena_runs.py",
         "tests/simulation/test_runs.py",
         "tests/simulation/test_sweep.py",
     ),
 }
-#: Among them: whoever kills the engine's workers costs another engine.
-LAST = "test_workers_that_die.py"
 SLOW = os.environ.get("FLWR_MEL_SLOW") == "1"
 #: How many times as many examples hypothesis tries then.
 DEPTH = 20
@@ -80,7 +83,9 @@ def pytest_collection_modifyitems(config, items):
 
     def place(item):
         path = path_of(item)
-        return [*LANES, None].index(lane_of(path)), path.endswith(LAST)
+        lane = lane_of(path)
+        fits = [n for n, start in enumerate(LANES.get(lane, ())) if path.startswith(start)]
+        return [*LANES, None].index(lane), fits[-1:]
 
     items.sort(key=place)
     if not SLOW:

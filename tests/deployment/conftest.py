@@ -35,7 +35,7 @@ def small_fleet(tmp_path_factory):
     yield from started(tmp_path_factory.mktemp("small") / "f", {"device-0": 0.001, "device-1": 0.002})
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture
 def open_fleet(tmp_path_factory):
     """Neither TLS nor keys, one device."""
     yield from started(tmp_path_factory.mktemp("open") / "f", {"device-0": 0.002}, secure=False)

@@ -66,7 +66,6 @@ class Federation:
         self.logs = root / "logs"
         self.logs.mkdir(parents=True)
         self.state.mkdir(parents=True)
-        self.home = root / "home"
         self.app = make_app(root / "app")
         self.started = []
 
@@ -94,15 +93,7 @@ class Federation:
             words = [BIN / "flower-superlink", *options.split(), quick]
         self.superlink = self._spawn("superlink", words, env)
         wait_for(self._healthy)
-        if not (self.home / "config.toml").exists():
-            self._connect()
         return self
-
-    def _connect(self):
-        self.home.mkdir(parents=True, exist_ok=True)
-        how = f'root-certificates = "{self.place.ca}"' if self.secure else "insecure = true"
-        text = f'[superlink.fleet]\naddress = "localhost:{self.port}"\n{how}\n'
-        (self.home / "config.toml").write_text(text)
 
     def _healthy(self):
         assert self.superlink.poll() is None, self.log("superlink")
@@ -211,17 +202,6 @@ class Federation:
 
     # --- runs ----------------------------------------------------------------------------------------
 
-    def flwr(self, *words):
-        done = subprocess.run(
-            [BIN / "flwr", *map(str, words)],
-            env=environment(self.home),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        return done.stdout + done.stderr
-
     #: The reference averages by d_k alone.
     plain: ClassVar = {"max_share": 1.0, "max_norm_ratio": 0.0}
 
@@ -230,13 +210,14 @@ class Federation:
         return network | {"devices": len(self.nodes), "stragglers": "keep"} | self.plain | config
 
     def submit(self, app=None, **config):
-        """Start a run; return its id."""
-        config = self._with_defaults(config)
-        pairs = " ".join(f"{key.replace('_', '-')}={json.dumps(value)}" for key, value in config.items())
-        said = self.flwr("run", app or self.app, "fleet", "--run-config", pairs, "--format", "json")
-        found = [line for line in said.splitlines() if '"run-id"' in line]
-        assert found, said
-        return found[0].split(":")[1].strip(' ",')
+        """Start a run as `flwr run` does, without the seconds that a new process takes; return its id."""
+        words = {key.replace("_", "-"): value for key, value in self._with_defaults(config).items()}
+        with warnings.catch_warnings():  # of a library that Flower uses
+            warnings.simplefilter("ignore", DeprecationWarning)
+            bundle = build_fab_from_disk(app or self.app)
+        fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
+        request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(words))
+        return str(self._ask("StartRun", request).run_id)
 
     def status(self, run_id):
         """Ask over the Control API, as `flwr ls` does, without the seconds that a new process takes."""
@@ -255,16 +236,6 @@ class Federation:
         finally:
             client.close()
 
-    def submit_quickly(self, app, **config):
-        """Start a run as `flwr run` does, without a process of its own; return its id."""
-        words = {key.replace("_", "-"): value for key, value in self._with_defaults(config).items()}
-        with warnings.catch_warnings():  # of a library that Flower uses
-            warnings.simplefilter("ignore", DeprecationWarning)
-            bundle = build_fab_from_disk(app)
-        fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
-        request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(words))
-        return str(self._ask("StartRun", request).run_id)
-
     def stop_run(self, run_id):
         self._ask("StopRun", StopRunRequest(run_id=int(run_id)))
 
@@ -275,7 +246,7 @@ class Federation:
             status = self.status(run_id)
             return status if status.status == "finished" else None
 
-        status = wait_for(over, pause_s=0.5)
+        status = wait_for(over, pause_s=1.0)
         return status.sub_status, status.details
 
     def complete(self, app=None, **config):
@@ -313,10 +284,14 @@ class Federation:
         return process
 
     def _kill(self, process):
-        """End a process and what it started, as a power cut does."""
-        for seen in tree(process.pid):
-            with suppress(ProcessLookupError):
-                os.kill(seen.pid, signal.SIGKILL)
+        """End a process and what it started, as a power cut does.
+
+        All are stopped first: nginx would put another in the place of one that is killed before it.
+        """
+        for how in (signal.SIGSTOP, signal.SIGKILL):
+            for seen in tree(process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(seen.pid, how)
         process.wait(PATIENCE_S)
 
     def stop(self):

@@ -46,7 +46,7 @@ def eventful(federation):
             assert federation.status(run).status != "finished", federation.log("superlink")[-4000:]
             return federation.works_at("device-2", last)
 
-        wait_for(begun)
+        wait_for(begun, pause_s=1.0)
         federation.kill_node("device-2")
         assert federation.finish(run)[0] == "completed"
     finally:
@@ -102,12 +102,12 @@ class Training:
 
     def run_until(self, moment):
         """Start or resume; return True once `moment` is true, False if the run ended before."""
-        self.run = self.fleet.submit_quickly(**self.config)
-        wait_for(self.fleet.serverapp_pids, pause_s=0.05)
+        self.run = self.fleet.submit(**self.config)
+        wait_for(self.fleet.serverapp_pids)
         while not moment():
             if not self.fleet.serverapp_pids() and self.fleet.status(self.run).status == "finished":
                 return False
-            time.sleep(0.05)
+            time.sleep(0.2)
         return True
 
     def kill(self):

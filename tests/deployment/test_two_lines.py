@@ -118,7 +118,7 @@ def test_a_plain_project_on_real_devices(fleet, tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dedent(text))
     out.mkdir()
-    status, details = fleet.finish(fleet.submit_quickly(app, out=str(out), rounds=ROUNDS))
+    status, details = fleet.finish(fleet.submit(app, out=str(out), rounds=ROUNDS))
     assert status == "completed", f"{details}\n{fleet.log('superlink')[-4000:]}"
     first, *later = [
         CycleRecord.from_dict(json.loads(x)) for x in (out / "cycles.jsonl").read_text().splitlines()

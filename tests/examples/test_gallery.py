@@ -111,6 +111,7 @@ def test_what_a_client_does_otherwise_is_found(tmp_path):
     assert any("the epochs were read: no" in fault for fault in faults)
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 def test_a_wrapped_project_with_numbers_on_flowers_engine(tmp_path):
     numbers = "cycle_time_s=4, total_samples=600, max_epochs=5, default_profile=Device(1e8, 1e7, 0.1), "
