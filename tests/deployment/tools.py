@@ -20,8 +20,6 @@ def environment(home, **more):
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        # How often Flower's helpers look for work; a second by default, and looking costs.
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.4",
         "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",

@@ -118,7 +118,17 @@ BREAKS = {
     *((api, "QFedAvg", "transformer") for api in ("message", "classic")),
     *(("classic", name, "quantised") for name in ("FedAdam", "FedAdagrad", "FedYogi")),
 }
-CASES = [(api, name, animal) for api, name in STRATEGIES for animal in ZOO]
+
+
+def cases():
+    """Every strategy with three of the models in turn, and where Flower's own fails; the others are slow."""
+    for n, (api, name) in enumerate(STRATEGIES):
+        for k, animal in enumerate(ZOO):
+            fails = animal in RAISES[api].get(name, ()) or (api, name, animal) in BREAKS
+            # {0, 1, 3} and its shifts are the lines of the Fano plane: all models meet, each as often.
+            chosen = (k - n) % len(ZOO) in (0, 1, 3)
+            slow = [] if fails or chosen else [pytest.mark.slow]
+            yield pytest.param(api, name, animal, id=f"{api}, {name}, {animal}", marks=slow)
 
 
 @pytest.mark.parametrize(("api", "theirs"), [("message", message), ("classic", classic)])
@@ -132,7 +142,7 @@ def test_no_strategy_of_flower_is_forgotten(api, theirs):
     assert set(theirs.__all__) - {"Result", "Strategy"} <= names
 
 
-@pytest.mark.parametrize(("api", "name", "animal"), CASES, ids=[", ".join(case) for case in CASES])
+@pytest.mark.parametrize(("api", "name", "animal"), list(cases()))
 def test_wrapped_trains_as_plain_does(api, name, animal):
     start = ZOO[animal].model
     if animal in RAISES[api].get(name, ()):
