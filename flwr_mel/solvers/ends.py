@@ -106,12 +106,18 @@ def _bends(capacities: Capacities, demand: int) -> list[FloatArray]:
     """Return the real epochs at which another limit takes over: from data, then between time and energy."""
     most = np.maximum(np.minimum(capacities.most, demand), 1)
     c = capacities.coefficients
-    time_left, energy_left = capacities.cycle_time_s - c.c0, capacities.energy_limit_j - c.g0
+    time_left, energy_left = _left(capacities)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         by_time, by_energy = (time_left / most - c.c1) / c.c2, (energy_left / most - c.g1) / c.g2
         cross = (energy_left * c.c1 - time_left * c.g1) / (time_left * c.g2 - energy_left * c.c2)
     bends = (np.fmin(by_time, by_energy), cross)
     return [np.nan_to_num(x, nan=0.0, posinf=2.0**52, neginf=0.0).clip(0, 2.0**52) for x in bends]
+
+
+def _left(capacities: Capacities) -> tuple[FloatArray, FloatArray]:
+    """Return the seconds and joules that are left for samples."""
+    c = capacities.coefficients
+    return capacities.cycle_time_s - c.c0, capacities.energy_limit_j - c.g0
 
 
 class _FreeOne:
@@ -120,56 +126,77 @@ class _FreeOne:
     With exact capacities the epochs found are kept; else they are a bound.
     """
 
+    programme: Programme
+
     def __init__(
         self, capacities: Capacities, low: int, high: int, demand: int, known: int, *, exact: bool
     ) -> None:
         self.capacities, self.low, self.best, self.exact = capacities, low, known, exact
         self.scale = 1 if exact else _PARTS
-        self.demand = demand * self.scale
+        self.demand, self.width = demand * self.scale, high - low
+        self.time_left, self.energy_left = _left(capacities)
         self.ends = _ends_of(capacities, low, high, demand, exact=exact)
-        self.relaxed = relax(self.ends, -self.demand)
-        self.price = self.relaxed.price.within(self.ends.most, self.ends.worth)
-        self.found: IntArray | None = None
+        relaxed = relax(self.ends, -self.demand)
+        self.price = relaxed.price.within(self.ends.most, self.ends.worth)
         score = self.ends.scores(self.price)
         self.top = score.max(axis=0)
+        self.losses = self.top - score
         self.bound = total(self.top) - self.price.p * self.demand  # times q
-        sizes, losses = within(self.ends.value, self.top - score, self._budget(), self.ends.allowed)
-        self.programme = Programme(sizes, losses, self._budget(), decline=self.price.q, limit=_SUMS)
+        self.found: IntArray | None = None
+        # The relaxation without the step that broke is nearly within the window's width of the bound.
+        pick = self.ends.values(relaxed.pick, np.arange(len(capacities)))
+        if total(pick) > known:
+            self.best, self.found = total(pick), pick
+
+    def run(self) -> int:
+        """Search; return the best sum, or what is proven where the search had to be given up."""
+        bound, known = self.bound // self.price.q, self.best
+        if not self.price.p:  # nothing is scarce: everybody does what it can
+            return max(bound, known)
+        # The more is asked for, the less may be lost and the fewer options are left: ask for much first.
+        for asked in (max(bound - self.width // 16, known), known):
+            self.best = asked
+            complete = self._search()
+            if self.best > asked:
+                return self.best if complete else bound
+            self.best = known
+            if not complete:
+                break
+            bound = asked
+        return max(bound, known)
+
+    def _search(self) -> bool:
+        """Look for a sum above the best; say whether nothing was left out."""
+        budget = self._budget()
+        sizes, losses = within(self.ends.value, self.losses, budget, self.ends.allowed)
+        self.programme = Programme(sizes, losses, budget, decline=self.price.q, limit=_SUMS)
+        self.programme.everybody_free(self._free)
+        return self.programme.complete
 
     def _budget(self) -> int:
         return self.bound - self.price.q * (self.best + 1)
-
-    def run(self) -> int:
-        """Search; return the best sum, or the price's bound where the search had to be given up."""
-        if not self.price.p:  # nothing is scarce: everybody does what it can
-            pick = self.ends.values(self.relaxed.pick, np.arange(len(self.capacities)))
-            if total(pick) > self.best:
-                self.best, self.found = total(pick), pick
-            return max(self.best, self.bound // self.price.q)
-        self.programme.everybody_free(self._free)
-        return self.best if self.programme.complete else max(self.bound // self.price.q, self.best)
 
     def _free(self, k: int, others: Sums, own_part: int) -> None:
         """Let learner k take what the others leave; `own_part` is what of the sums is its own."""
         p, q = self.price
         most = int(self.ends.value[-1, k])
+        if int(others.at[-1]) - own_part + most <= self.best:
+            return
         theirs = others.at - own_part
         useful = ((theirs + most > self.best) & (others.loss <= self.programme.budget)).nonzero()[0]
         if not len(useful):
             return
         theirs, ideal = theirs[useful], total(self.top) - int(self.top[k])
         carried = (ideal - others.loss[useful] - q * theirs) // p
-        me = self.capacities.take(np.array([k]))
-        rest = np.maximum((self.demand - carried) / self.scale, me.least)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            c = me.coefficients
-            by_time = ((me.cycle_time_s - c.c0) / rest - c.c1) / c.c2
-            by_energy = ((me.energy_limit_j - c.g0) / rest - c.g1) / c.g2
-            real = np.fmin(by_time, by_energy)
-            own = np.minimum(np.floor(real + _ROUNDING * np.abs(real) + _TINY), most)
-        own[(rest > me.most) | ~(own >= self.low)] = -np.inf  # not even one that is no number
+        rest = np.maximum((self.demand - carried) / self.scale, self.capacities.least)
+        own = np.minimum(self._most_epochs(k, rest), most)
+        own[(rest > self.capacities.most[k]) | ~(own >= self.low)] = -np.inf  # not even one that is no number
+        better = (theirs + own > self.best).nonzero()[0]
+        if not len(better):
+            return
+        theirs, own = theirs[better], own[better]
         if self.exact:
-            own = self._exactly(me, own, rest)
+            own = self._exactly(k, own, rest[better])
         reached = theirs + own
         at = int(reached.argmax())
         if reached[at] > self.best:
@@ -180,12 +207,18 @@ class _FreeOne:
                 self.found = self.programme.trace(others, int(theirs[at]) + own_part, epochs)
                 self.found[k] = int(own[at])
 
-    def _exactly(self, me: Capacities, own: FloatArray, rest: FloatArray) -> FloatArray:
+    def _most_epochs(self, k: int, samples: FloatArray) -> FloatArray:
+        """Return how many epochs learner k does on so many samples, at least; perhaps one too many."""
+        c = self.capacities.coefficients
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            by_time = (self.time_left[k] / samples - c.c1[k]) / c.c2[k]
+            by_energy = (self.energy_left[k] / samples - c.g1[k]) / c.g2[k]
+            real = np.fmin(by_time, by_energy)
+            return np.floor(real + _ROUNDING * np.abs(real) + _TINY)
+
+    def _exactly(self, k: int, own: FloatArray, rest: FloatArray) -> FloatArray:
         """Keep the epochs, or one less, with which the exact capacity holds the rest."""
-        at = np.flatnonzero(np.isfinite(own))
-        if len(at):
-            some, tau = me.take(np.zeros(len(at), dtype=np.intp)), own[at].astype(np.int64)
-            tau -= some.at(tau) < rest[at]
-            good = (tau >= self.low) & (some.at(np.maximum(tau, 1)) >= rest[at])
-            own[at] = np.where(good, tau, -np.inf)
-        return own
+        me, tau = self.capacities.take(np.full(len(own), k)), own.astype(np.int64)
+        tau -= me.at(tau) < rest
+        good = (tau >= self.low) & (me.at(np.maximum(tau, 1)) >= rest)
+        return np.where(good, tau, -np.inf)

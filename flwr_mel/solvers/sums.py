@@ -32,7 +32,6 @@ class Sums(NamedTuple):
     before: Sums | None = None
 
 
-NOTHING = Sums(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
 NONE = Sums(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
@@ -128,7 +127,10 @@ class Programme:
         return at[fresh], lost[fresh]
 
     def trace(self, sums: Sums, reached: int, taken: IntArray) -> IntArray:
-        """Walk back from a sum and write down what everybody took."""
+        """Walk back from a sum and write down what everybody took; who has one option has that."""
+        for k, size in enumerate(self.sizes):
+            if len(size) == 1:
+                taken[k] = size[0]
         lost = int(sums.loss[np.searchsorted(sums.at, reached)])
         while sums.before is not None:
             k, before = sums.learner, sums.before
@@ -159,12 +161,20 @@ class Programme:
             return
         open_ = [k for k, size in enumerate(self.sizes) if len(size) > 1]
         settled = [k for k, size in enumerate(self.sizes) if len(size) == 1]
-        some = self.add_all(NOTHING, settled)
+        some = self._settled(settled)
         whole = self.add_all(some, open_) if settled else NONE
         for k in settled if len(whole.at) else ():
             free(k, whole, int(self.sizes[k][0]))
         if open_:
             self._each_free(open_, some, free)
+
+    def _settled(self, members: Sequence[int]) -> Sums:
+        """Return the one sum of learners that have one option each."""
+        at = sum(int(self.sizes[k][0]) for k in members)
+        lost = sum(int(self.losses[k][0]) for k in members)
+        if at > self.last or lost > self.budget:
+            return NONE
+        return Sums(np.array([at]), np.array([lost]))
 
     def _each_free(self, members: Sequence[int], sums: Sums, free: Callable[[int, Sums, int], None]) -> None:
         if not len(sums.at):
