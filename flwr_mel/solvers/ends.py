@@ -141,9 +141,10 @@ class _FreeOne:
         score = self.ends.scores(self.price)
         self.top = score.max(axis=0)
         self.losses = self.top - score
-        self.bound = total(self.top) - self.price.p * self.demand  # times q
+        self.tops = total(self.top)
+        self.bound = self.tops - self.price.p * self.demand  # times q
         self.found: IntArray | None = None
-        # The relaxation without the step that broke is nearly within the window's width of the bound.
+        # The relaxation without the step that broke: about the window's width below the bound at most.
         pick = self.ends.values(relaxed.pick, np.arange(len(capacities)))
         if total(pick) > known:
             self.best, self.found = total(pick), pick
@@ -186,7 +187,7 @@ class _FreeOne:
         useful = ((theirs + most > self.best) & (others.loss <= self.programme.budget)).nonzero()[0]
         if not len(useful):
             return
-        theirs, ideal = theirs[useful], total(self.top) - int(self.top[k])
+        theirs, ideal = theirs[useful], self.tops - int(self.top[k])
         carried = (ideal - others.loss[useful] - q * theirs) // p
         rest = np.maximum((self.demand - carried) / self.scale, self.capacities.least)
         own = np.minimum(self._most_epochs(k, rest), most)

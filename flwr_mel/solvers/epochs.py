@@ -34,9 +34,9 @@ from flwr_mel.solvers.options import (
 from flwr_mel.solvers.sums import Programme, Sums
 from flwr_mel.solvers.windows import Node, Together, best_first, synchronous, useful_table
 
-#: From this staleness on windows are searched by their ends; up to that many learners; and what those leave
-#: open row by row, up to that many rows of all learners.
-WIDE, _MANY, _AFFORDABLE = 24, 256, 5_000
+#: From this staleness on windows are searched by their ends; in large fleets from this share of the learners
+#: on; and what those leave open row by row, up to that many rows of all learners.
+WIDE, _SHARE, _AFFORDABLE = 24, 1 / 4, 5_000
 
 #: Learners left open when there are too many for all of them.
 _FEW = 256
@@ -94,7 +94,7 @@ class Search:
         Also return what is then proven: no allocation of theirs has a larger sum of epochs.
         """
         sync = synchronous(capacities, self.demand)
-        if staleness < WIDE or len(capacities) > _MANY:
+        if staleness < max(WIDE, _SHARE * len(capacities)):
             return self.by_rows(capacities, staleness, members, at_least, sync)
         known = max(sync * len(capacities), at_least - 1)
         found = search_wide(capacities, self.demand, staleness, sync, known)

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from bench.solvers import fleet_problem
 from flwr_mel import Status, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.screening import screen
 from flwr_mel.allocation.verify import violations
-from flwr_mel.solvers import Exact, epochs
+from flwr_mel.solvers import Exact, ends, epochs
 from flwr_mel.solvers.ends import search_wide
 from flwr_mel.solvers.windows import synchronous
 from tests.allocation import oracle
@@ -64,6 +65,23 @@ def test_the_work_does_not_follow_the_staleness(staleness):
         assert found.stats["windows"] <= 20
         spread = allocate(problem.replace(staleness=5), Exact())
         assert found.mean_epochs > spread.mean_epochs
+
+
+@pytest.mark.parametrize("learners", [60, 100, 400])
+def test_large_fleets_come_near_their_bound_however_wide_the_windows_are(learners):
+    for time_s, energy_j in ((10, 10), (20, 20)):
+        problem = fleet_problem(learners, time_s, energy_j, 10_000).replace(min_samples=1)
+        assert allocate(problem, Exact()).gap < 1e-3
+
+
+def test_a_search_that_is_given_up_says_so_and_keeps_its_allocation(monkeypatch):
+    problem = fleet_problem(60, 20, 20, 10_000).replace(min_samples=1)
+    whole = allocate(problem, Exact())
+    monkeypatch.setattr(ends, "_SUMS", 100)
+    found = allocate(problem, Exact())
+    assert found.status is Status.FEASIBLE
+    assert found.mean_epochs <= whole.mean_epochs <= whole.bound <= found.bound
+    assert found.gap < 0.05
 
 
 def test_spread_and_exclusion_work_with_wide_windows():
