@@ -214,7 +214,7 @@ class _FreeOne:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             by_time = (self.time_left[k] / samples - c.c1[k]) / c.c2[k]
             by_energy = (self.energy_left[k] / samples - c.g1[k]) / c.g2[k]
-            real = np.fmin(by_time, by_energy)
+            real: FloatArray = np.fmin(by_time, by_energy)
             return np.floor(real + _ROUNDING * np.abs(real) + _TINY)
 
     def _exactly(self, k: int, own: FloatArray, rest: FloatArray) -> FloatArray:
