@@ -137,8 +137,20 @@ def verdict(gaps: Sequence[float]) -> str:
     gaps : sequence of float
         At least two.
     """
-    least = stdev(gaps) / len(gaps) ** 0.5 * float(t.ppf(0.975, len(gaps) - 1))
-    return "no clear difference" if abs(mean(gaps)) <= least else "better" if mean(gaps) > 0 else "worse"
+    return (
+        "no clear difference" if abs(mean(gaps)) <= margin(gaps) else "better" if mean(gaps) > 0 else "worse"
+    )
+
+
+def margin(gaps: Sequence[float]) -> float:
+    """Return half the width of the 95 % interval around the mean (Student's t).
+
+    Parameters
+    ----------
+    gaps : sequence of float
+        At least two.
+    """
+    return float(stdev(gaps) / len(gaps) ** 0.5 * t.ppf(0.975, len(gaps) - 1))
 
 
 def per_joule(rows: Sequence[Row]) -> str:
