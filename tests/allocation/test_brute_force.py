@@ -123,10 +123,35 @@ def test_the_fastest_set_equals_a_look_at_every_set(kind, trials):
     assert answered >= trials // 5
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trials", [15, pytest.param(200, marks=pytest.mark.slow)])
+def test_the_greenest_set_equals_a_look_at_every_set(kind, trials):
+    rng = np.random.default_rng([8, KINDS.index(kind)])
+    answered = 0
+    for _ in range(trials):
+        problem = random_problem(rng, kind)
+        tau = rng.integers(1, 6, len(problem))
+        sets = [np.flatnonzero(np.array(who)) for who in product((0, 1), repeat=len(problem)) if any(who)]
+        sets = [who for who in sets if len(who) * problem.min_samples <= problem.total_samples]
+        spent = [oracle.least_energy(some_of(problem, who), tau[who]) for who in sets]
+        if all(joules is None for joules in spent):
+            with pytest.raises(Infeasible):
+                greenest(problem, tau, leave_out=True)
+            continue
+        answered += 1
+        least = min(joules for joules in spent if joules is not None)
+        plan = greenest(problem, tau, leave_out=True)
+        assert plan.samples.sum() == problem.total_samples
+        assert plan.total_energy_j == pytest.approx(least, rel=1e-9, abs=1e-12)
+        assert plan.energy_bound_j <= least * (1 + 1e-9)
+    assert answered >= trials // 5
+
+
 def some_of(problem: AllocationProblem, who: np.ndarray) -> AllocationProblem:
     """The problem of some learners."""
     limits = [None if np.isinf(e) else float(e) for e in problem.energy_limit_j[who]]
     return problem.replace(
+        cycle_time_s=problem.deadline_s[who] if problem.own_deadlines else problem.cycle_time_s,
         coefficients=problem.coefficients.take(who),
         energy_limit_j=limits,
         max_samples=problem.max_samples[who],

@@ -230,6 +230,30 @@ def test_drift_equals_enumeration(penalty, optional, trials):
     assert solved >= trials // 2
 
 
+@pytest.mark.parametrize("trials", TRIALS)
+@pytest.mark.parametrize("optional", [False, True])
+@pytest.mark.parametrize("share", [1.0, 0.6])
+def test_progress_and_its_cap_equal_enumeration(share, optional, trials):
+    rng = np.random.default_rng(37)
+    solver = Exact(objective=Progress(share), exclude="optimal" if optional else "infeasible")
+    solved = 0
+    for _ in range(trials):
+        problem = tiny(rng, int(rng.integers(1, 5)))
+        most = max(int(share * problem.total_samples), problem.min_samples)
+        capped = problem.replace(max_samples=np.minimum(problem.max_samples, most))
+        found = allocate(problem, solver, throw=False)
+        best = best_drift(capped, Drift(0.0, batch_size=1), optional=optional)
+        assert found.status.ok == (best is not None)
+        if best is None:
+            continue
+        solved += 1
+        assert violations(capped, found.epochs, found.samples) == []
+        assert found.status is Status.OPTIMAL
+        assert found.progress == found.value == pytest.approx(best)
+        assert found.bound == pytest.approx(best)
+    assert solved >= trials // 3
+
+
 def test_drift_equalises_the_steps():
     problem = paper_problem(0, 20, 20, 2)
     most = allocate(problem, Exact(objective="progress"))

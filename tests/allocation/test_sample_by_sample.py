@@ -126,12 +126,18 @@ def test_no_cycle_time_beats_the_bound_on_progress_per_cost(kind, optional, tria
         solved += 1
         d, makespan = problem.total_samples, float(found.time_s.max())
         assert found.gap <= goal.tolerance or found.status is Status.FEASIBLE
-        for share in (1.0, *rng.uniform(0.2, 1.0, 4)):
-            within = problem.replace(cycle_time_s=np.minimum(problem.deadline_s, makespan * share))
+        later = max(float(problem.deadline_s.max()), makespan)
+        for time_s in (
+            makespan,
+            later,
+            *(makespan * rng.uniform(0.2, 1.0, 4)),
+            *rng.uniform(makespan, later, 3),
+        ):
+            within = problem.replace(cycle_time_s=np.minimum(problem.deadline_s, time_s))
             # An allocation with this makespan and a ratio above q would have S - q joules e > q seconds T;
             # one that is sooner would be better still.
             q = found.bound * (1 + 1e-9)
             most = largest_worth(within, q * goal.joules * d, optional=optional)
-            limit = q * goal.seconds * makespan * share * d
+            limit = q * goal.seconds * time_s * d
             assert most is None or most <= limit * (1 + 1e-9)
     assert solved >= trials // 3
