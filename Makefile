@@ -70,7 +70,8 @@ docs: install  ## Write the pages and figures that come from the committed resul
 	$(PY) -m mel_simulation.paper.reproduction $(RESULTS) --lemma results/lemma.jsonl --out docs \
 		$(if $(wildcard results/variations.jsonl),--variations results/variations.jsonl)
 	$(PY) -m mel_simulation.paper.past_the_paper $(RESULTS) --out docs --readme README.md
-	$(if $(wildcard results/objectives.jsonl),$(PY) -m mel_simulation.paper.objectives results/objectives.jsonl --out docs)
+	$(PY) -m mel_simulation.paper.objectives results/objectives.jsonl --out docs
+	$(PY) -m mel_simulation.paper.evidence $(RESULTS) results/objectives.jsonl
 	$(if $(wildcard results/stragglers.jsonl),$(PY) -m mel_simulation.paper.stragglers $(STRAGGLERS) --out docs)
 	$(if $(wildcard results/arena.jsonl),$(PY) -m mel_simulation.arena.page results/arena.jsonl --stragglers results/stragglers.json --out docs)
 

@@ -110,11 +110,15 @@ def test_data_directory(tmp_path, gz, below, caplog):
     assert "not verified" in d.source
 
 
-def test_content_decides_not_its_packing(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("dataset", "known"), [("mnist", "MNIST_SHA256"), ("fashion-mnist", "FASHION_SHA256")]
+)
+@pytest.mark.parametrize("gz", [False, True])
+def test_content_decides_not_its_packing(tmp_path, monkeypatch, dataset, known, gz):
     files = contents()
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    monkeypatch.setattr(data, "MNIST_SHA256", sums)
-    d = load("mnist", write(tmp_path / "d", files, gz=True))
+    monkeypatch.setattr(data, known, sums)
+    d = load(dataset, write(tmp_path / "d", files, gz=gz))
     assert d.notice == ""
     assert "checksums verified" in d.source
 

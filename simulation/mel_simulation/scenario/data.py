@@ -37,12 +37,19 @@ HOSTS = {
     "fashion-mnist": ("fashion-mnist.s3-website.eu-central-1.amazonaws.com", 80),
 }
 
-#: SHA-256 of the unpacked MNIST files. Mirrors compress them differently; the content is the same.
+#: SHA-256 of the unpacked files. Mirrors compress them differently; the content is the same.
 MNIST_SHA256 = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+
+FASHION_SHA256 = {
+    "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 }
 
 #: Seconds without an answer after which a download is given up.
@@ -262,9 +269,10 @@ def _remedy(dataset: str) -> str:
 
 def _published(dataset: str, name: str, content: bytes, path: Path) -> bool:
     """Tell whether a file is the published one: by its content, or by torchvision's MD5 of the .gz."""
-    if dataset == "mnist":
-        return hashlib.sha256(content).hexdigest() == MNIST_SHA256[name]
-    if path.suffix != ".gz":
+    known_content = MNIST_SHA256 if dataset == "mnist" else FASHION_SHA256
+    if hashlib.sha256(content).hexdigest() == known_content[name]:
+        return True
+    if dataset == "mnist" or path.suffix != ".gz":
         return False
     try:
         known: dict[str, str] = dict(_torchvision_class(dataset).resources)
