@@ -86,6 +86,7 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(PY) -m bench.objectives
 	$(PY) -m bench.objectives --growth
 	$(PY) -m bench.objectives --trade
+	$(PY) -m bench.drift
 	$(PY) -m bench.strategy
 	$(PY) -m bench.scale --cycles 10
 	$(PY) -m bench.updates
