@@ -52,6 +52,8 @@ class Programme:
         0: every sum counts.
     limit : int
         Entries looked at before the search is given up.
+    settled : sequence of int
+        Who has one option only, from `everybody_free` on.
     """
 
     sizes: Sequence[IntArray]
@@ -61,6 +63,7 @@ class Programme:
     decline: int = 0
     limit: int = 2**62
     entries: int = 0
+    settled: Sequence[int] = ()
 
     @property
     def complete(self) -> bool:
@@ -128,9 +131,8 @@ class Programme:
 
     def trace(self, sums: Sums, reached: int, taken: IntArray) -> IntArray:
         """Walk back from a sum and write down what everybody took; who has one option has that."""
-        for k, size in enumerate(self.sizes):
-            if len(size) == 1:
-                taken[k] = size[0]
+        for k in self.settled:
+            taken[k] = self.sizes[k][0]
         lost = int(sums.loss[np.searchsorted(sums.at, reached)])
         while sums.before is not None:
             k, before = sums.learner, sums.before
@@ -160,18 +162,18 @@ class Programme:
         if self.budget < 0:
             return
         open_ = [k for k, size in enumerate(self.sizes) if len(size) > 1]
-        settled = [k for k, size in enumerate(self.sizes) if len(size) == 1]
-        some = self._settled(settled)
-        whole = self.add_all(some, open_) if settled else NONE
-        for k in settled if len(whole.at) else ():
+        self.settled = [k for k, size in enumerate(self.sizes) if len(size) == 1]
+        some = self._settled_sum()
+        whole = self.add_all(some, open_) if self.settled else NONE
+        for k in self.settled if len(whole.at) else ():
             free(k, whole, int(self.sizes[k][0]))
         if open_:
             self._each_free(open_, some, free)
 
-    def _settled(self, members: Sequence[int]) -> Sums:
-        """Return the one sum of learners that have one option each."""
-        at = sum(int(self.sizes[k][0]) for k in members)
-        lost = sum(int(self.losses[k][0]) for k in members)
+    def _settled_sum(self) -> Sums:
+        """Return the one sum of the learners that have one option each."""
+        at = sum(int(self.sizes[k][0]) for k in self.settled)
+        lost = sum(int(self.losses[k][0]) for k in self.settled)
         if at > self.last or lost > self.budget:
             return NONE
         return Sums(np.array([at]), np.array([lost]))
