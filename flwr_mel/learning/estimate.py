@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flwr_mel._validate import MAX_COUNT, complain, count, number
+from flwr_mel.learning.calls import CallCost
 from flwr_mel.learning.logfilter import REACH, LogFilter
 from flwr_mel.learning.observation import Observation
 from flwr_mel.learning.settings import Learning
@@ -26,6 +27,8 @@ _LEAST_STEP, _MOST_STEP = 0.1, 0.5
 # Of the first reports this does not hold: they are what a learner is known by, and the server bounds what it
 # makes of newcomers by the others.
 _GROWTH, _KNOWN = math.log(2.0), 2
+# A call is never taken for less training than this share of it.
+_TRAINING = 0.05
 _FILTERS = ("compute", "link", "energy")
 
 
@@ -61,6 +64,8 @@ class Estimate:
     samples : int
         The most samples of the next task while the floor is what it is planned with: as many as the last one
         had time for, or twice as many if it was in time.
+    call : CallCost, optional
+        What a call takes besides training, where that is learnt. It is no part of c2 then.
     """
 
     compute: LogFilter
@@ -75,6 +80,7 @@ class Estimate:
     floor: tuple[float, float] = (-REACH, -REACH)
     delivered: int = 0
     samples: int = 0
+    call: CallCost | None = None
 
     @classmethod
     def start(cls, costs: Costs, *, declared: bool, assumed: bool, learning: Learning) -> Estimate:
@@ -97,6 +103,11 @@ class Estimate:
         noise = min(max(learning.noise**2, 1e-4), 4.0)
         compute, link, energy = (LogFilter(spread**2, noise) for spread in spreads)
         return cls(compute, link, energy, told, costs if assumed else None)
+
+    @property
+    def fixed_s(self) -> float:
+        """Seconds of a call besides training, as far as they are known."""
+        return 0.0 if self.call is None else self.call.fixed_s
 
     @property
     def declared(self) -> bool:
@@ -159,7 +170,8 @@ class Estimate:
     def copy(self) -> Estimate:
         """Return one that can learn and leaves this one as it is."""
         filters = {name: replace(x) for name, x in zip(_FILTERS, self._filters, strict=True)}
-        return replace(self, **filters)  # type: ignore[arg-type]
+        call = None if self.call is None else replace(self.call)
+        return replace(self, **filters, call=call)  # type: ignore[arg-type]
 
     def observe(self, costs: Costs, seen: Observation, learning: Learning, level: float) -> None:
         """Learn from one task.
@@ -180,7 +192,7 @@ class Estimate:
         compute, link, energy = c2 * steps, c1 * d + c0, g2 * steps + g1 * d + g0
         if not (compute > 0 and link > 0):
             return
-        expected = (compute * math.exp(self.compute.mean), link * math.exp(self.link.mean))
+        expected = (compute * math.exp(self.compute.mean) + self.fixed_s, link * math.exp(self.link.mean))
         if seen.late_after_s is not None:
             missing = _log_ratio(seen.late_after_s, sum(expected))
             # Nobody knows how late it would have been, nor why: less computing helps in any case.
@@ -189,6 +201,7 @@ class Estimate:
                 x.observe_at_least(x.mean + missing, self._drift(x, learning))
         elif seen.train_s is not None or seen.round_trip_s is not None:
             train_s, link_s = self._split(seen, compute, expected)
+            train_s = self._without_call(train_s, steps, c2, learning)
             self._brake(
                 level,
                 seen,
@@ -220,6 +233,22 @@ class Estimate:
         over = max(compute - planned[0], 0.0)
         fits = seen.samples * (math.exp(-over) if over else 2)
         self.samples = max(min(int(fits), MAX_COUNT), 1)
+
+    def _without_call(self, train_s: float, steps: float, c2: float, learning: Learning) -> float:
+        """Return the part of a call that is training; what was known of the last task's work stays known."""
+        if self.call is None:
+            return train_s
+        fixed_s, compute = self.call.fixed_s, c2 * (self.call.work or steps)
+        self.call.observe(steps, train_s, learning.noise, learning.drift)
+        change_s = fixed_s - self.call.fixed_s
+
+        def moved(log_factor: float) -> float:
+            before = compute * math.exp(log_factor)
+            return min(max(_log_ratio(max(before + change_s, _TRAINING * before), compute), -REACH), REACH)
+
+        self.compute.mean = moved(self.compute.mean)
+        self.floor = (moved(self.floor[0]), self.floor[1])
+        return max(train_s - self.call.fixed_s, _TRAINING * train_s)
 
     @property
     def _claim(self) -> float:
@@ -277,6 +306,7 @@ class Estimate:
             "floor": list(self.floor),
             "delivered": self.delivered,
             "samples": self.samples,
+            "call": None if self.call is None else self.call.as_dict(),
         }
 
     @classmethod
@@ -289,7 +319,14 @@ class Estimate:
             From `as_dict`.
         """
         if isinstance(data, Mapping):  # of an earlier version: nothing is held against it
-            data = {"step": _LEAST_STEP, "floor": [-REACH, -REACH], "delivered": 0, "samples": 0, **data}
+            before = {
+                "step": _LEAST_STEP,
+                "floor": [-REACH, -REACH],
+                "delivered": 0,
+                "samples": 0,
+                "call": None,
+            }
+            data = {**before, **data}
         if not isinstance(data, Mapping) or set(data) != set(cls.__dataclass_fields__):
             raise complain("estimate", f"a mapping with {', '.join(cls.__dataclass_fields__)}", data)
         told = data["told"]
@@ -315,6 +352,7 @@ class Estimate:
             _floor(data["floor"]),
             count("estimate.delivered", data["delivered"]),
             count("estimate.samples", data["samples"]),
+            None if data["call"] is None else CallCost.from_dict(data["call"]),
         )
 
 

@@ -213,7 +213,8 @@ def _write_rows(settings: InForce, record: CycleRecord, part: Part) -> None:
     c = problem.coefficients
     # The model goes both ways; samples, where the server ships them, only to the learner.
     shipped = c.c1 * solution.samples if settings.mode is Mode.PARALLELIZED else 0.0 * c.c1
-    receive_s, send_s = (c.c0 / 2 + shipped).tolist(), (c.c0 / 2).tolist()
+    link = c.c0 - [0.0 if x.estimate is None else x.estimate.fixed_s for x in share.who]
+    receive_s, send_s = (link / 2 + shipped).tolist(), (link / 2).tolist()
     rows = {row.node: row for row in record.learners}
     for k, learner in enumerate(share.who):
         row = rows[learner.node]

@@ -14,7 +14,7 @@ import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray
 from flwr_mel.learners.capability import Costs
-from flwr_mel.learning import Estimate, Learning, Observation
+from flwr_mel.learning import CallCost, Estimate, Learning, Observation
 from flwr_mel.orchestrator.averaging import FEWEST
 from flwr_mel.orchestrator.doubts import Why
 from flwr_mel.orchestrator.settings import InForce, Mode
@@ -59,6 +59,7 @@ def planned_costs(who: Sequence[LearnerState], settings: InForce) -> FloatArray:
             quickest = float(np.median(costs[:, i])) / credit
             costs[learnt, i] = np.maximum(costs[learnt, i], quickest[learnt])
     costs[learnt, 0] = np.maximum(costs[learnt, 0], settings.cycle_time_s / _MOST_STEPS * 2)
+    costs[:, 2] += [0.0 if x.estimate is None else x.estimate.fixed_s for x in who]
     return costs
 
 
@@ -233,6 +234,8 @@ def measured(x: LearnerState, costs: Costs, settings: InForce) -> LearnerState:
     asked = settings.learning
     learning = asked if isinstance(asked, Learning) else (_MIDDLE if settings.paced else _SAFE)
     estimate = Estimate.start(costs, declared=False, assumed=True, learning=learning)
+    if settings.paced:  # T follows what learners take: it must not change because their work does
+        estimate.call = CallCost()
     return replace(x, costs=costs, doubt=None, estimate=estimate)
 
 
