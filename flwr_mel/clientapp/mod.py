@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from time import perf_counter
@@ -27,6 +28,10 @@ log = logging.getLogger("flwr.mel")
 # Record names of the classic API.
 _FIT_INS, _FIT_RES = "fitins.config", "fitres.metrics"
 _PROPERTIES_INS = "getpropertiesins.config"
+_UNDECLARED = (
+    "Opacus is loaded here and nothing is declared of it: epochs or samples other than the project's own change "
+    "epsilon. Keep tasks within what it was computed for by ClientApp(mods=[MelMod(private=PrivateSteps(...))])"
+)
 _PROPERTIES_RES, _PROPERTIES_STATUS = "getpropertiesres.properties", "getpropertiesres.status"
 
 
@@ -130,6 +135,8 @@ class MelMod:
         """
         cycle = task.get(wire.CYCLE)
         words = self.words(context, cycle + 1 if isinstance(cycle, int) else 1)
+        if problem is None and self._private is None and "opacus" in sys.modules:
+            problem = _UNDECLARED
         if problem:
             words[wire.PROBLEM] = problem
         return words | report_of(watch, seconds, examples)

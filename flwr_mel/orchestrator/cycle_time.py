@@ -9,8 +9,8 @@ T_work is the shortest time in which all together do as much work as in the old 
 passed, when the work is done where it fits: d_k is all that learner k holds, as far as one epoch fits into T,
 and tau_k as many epochs as fit, up to a bound relative to the project's own. T_one is the time in which
 everybody does the least that it can be told. So no round is longer than it was, and none does less. T
-follows the estimates: a learner's costs are those at which it worked last, so that T settles where the work
-is done in T.
+follows the estimates, in which what a call takes besides training is told apart from training
+(`learning.calls`): else every change of T would change the costs, and they T again.
 """
 
 from __future__ import annotations

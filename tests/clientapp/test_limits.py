@@ -1,6 +1,7 @@
 """Sample-level DP: no task leaves the sampling rate and the steps that the learner declared."""
 
 import math
+import sys
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,16 @@ def test_a_free_task_is_the_projects_own():
     ctx = context({"local-epochs": 50})
     call(lambda m, c: seen.append(c.run_config["local-epochs"]), FREE, ctx, mod=MelMod(private=LIMITS))
     assert seen == [50]
+
+
+def test_opacus_without_a_declaration_is_told_with_the_remedy(monkeypatch):
+    """Epsilon would rise with the epochs, and nobody would know."""
+    assert wire.PROBLEM not in call(lambda m, c: None, TASK)
+    monkeypatch.setitem(sys.modules, "opacus", sys)
+    for words in (call(lambda m, c: None, FREE), classic_call(lambda c: None, TASK)):
+        assert "change epsilon" in words[wire.PROBLEM]
+        assert "MelMod(private=PrivateSteps(...))" in words[wire.PROBLEM]
+    assert wire.PROBLEM not in call(lambda m, c: None, TASK, mod=MelMod(private=LIMITS))
 
 
 @pytest.mark.parametrize(
