@@ -29,8 +29,9 @@ log = logging.getLogger("flwr.mel")
 _FIT_INS, _FIT_RES = "fitins.config", "fitres.metrics"
 _PROPERTIES_INS = "getpropertiesins.config"
 _UNDECLARED = (
-    "Opacus is loaded here and nothing is declared of it: epochs or samples other than the project's own change "
-    "epsilon. Keep tasks within what it was computed for by ClientApp(mods=[MelMod(private=PrivateSteps(...))])"
+    "Opacus is loaded here and nothing is declared of it: epochs or samples other than the project's own "
+    "change epsilon. Keep tasks within what it was computed for by "
+    "ClientApp(mods=[MelMod(private=PrivateSteps(...))])"
 )
 _PROPERTIES_RES, _PROPERTIES_STATUS = "getpropertiesres.properties", "getpropertiesres.status"
 
