@@ -36,7 +36,7 @@ from flwr_mel.records import CycleRecord
 MOST_EPOCHS = 5
 #: Least samples, where the learners hold as many: a mini-batch, and more than BatchNorm needs.
 LEAST_SAMPLES = 32
-# T stays as it is until it would change by more than this share.
+# T stays as it is until it would be shorter by more than this share; for the old work it grows at once.
 _STEADY = 0.05
 
 
@@ -160,7 +160,7 @@ def in_force(settings: Settings, learners: Sequence[LearnerState], last_s: float
         return force
     costs = Coefficients(*planned_costs(known, force).T)
     time_s = min(cycle_time_s(costs, Round.of(works), force.min_samples, most), force.cycle_time_s)
-    if last_s and abs(time_s / last_s - 1) <= _STEADY and last_s <= force.cycle_time_s:
+    if last_s and time_s <= last_s <= min(time_s * (1 + _STEADY), force.cycle_time_s):
         time_s = last_s
     return replace(force, cycle_time_s=time_s, own_round_s=force.cycle_time_s)
 
