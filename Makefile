@@ -101,7 +101,7 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(PY) -m bench.soak
 	$(PY) -m bench.overhead
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
-	$(PY) -m bench.gallery
+	$(PY) -m bench.gallery --runs 3
 
 # The oldest Flower of pyproject.toml, and the newest that can be installed. test_asking looks into Flower 1.41,
 # and so does the simulation, whose packages are named here for that reason.
