@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 
 from flwr_mel import wire
-from flwr_mel.allocation.limiting import Limit, limiting
 from flwr_mel.allocation.objective import Objective
 from flwr_mel.allocation.solution import Status
 from flwr_mel.orchestrator.cycle_time import as_planned, deadline_s, in_force
@@ -209,8 +208,7 @@ def _write_rows(settings: InForce, record: CycleRecord, part: Part) -> None:
     """Put everybody's task on record."""
     share, solution = part.share, part.solution
     problem, epochs = share.problem, part.epochs
-    limited = limiting(problem, solution.epochs, solution.samples)
-    c = problem.coefficients
+    limited, c = part.limited, problem.coefficients
     # The model goes both ways; samples, where the server ships them, only to the learner.
     shipped = c.c1 * solution.samples if settings.mode is Mode.PARALLELIZED else 0.0 * c.c1
     link = c.c0 - [0.0 if x.estimate is None else x.estimate.fixed_s for x in share.who]
@@ -226,8 +224,6 @@ def _write_rows(settings: InForce, record: CycleRecord, part: Part) -> None:
         row.epochs, row.samples = int(epochs[k]), int(solution.samples[k])
         row.time_s, row.energy_j = float(solution.time_s[k]), float(solution.energy_j[k])
         row.limited_by, row.reason, row.outcome = limited[k], "", Outcome.FAILED
-        if learner.own is not None and not learner.own.steers_epochs:
-            row.limited_by = Limit.DATA  # its own round, whatever it is told
         row.receive_s, row.send_s, row.span = receive_s[k], send_s[k], share.spans[k]
         row.slowdown = slowdown_of(learner, settings, row)
 

@@ -16,6 +16,7 @@ import numpy as np
 from flwr_mel._validate import IntArray
 from flwr_mel.allocation import Solution
 from flwr_mel.allocation.capacity import Capacities
+from flwr_mel.allocation.limiting import Limit, limiting
 from flwr_mel.orchestrator.planning import solve
 from flwr_mel.orchestrator.problems import Limits, Share, build_problem
 from flwr_mel.orchestrator.settings import InForce, Mode
@@ -44,6 +45,21 @@ class Part:
         own = [1 if x.own is None or x.own.steers_epochs else x.own.epochs for x in self.share.who]
         epochs: IntArray = self.solution.epochs * np.array(own, dtype=np.int64)
         return epochs
+
+    @property
+    def limited(self) -> list[Limit]:
+        """What keeps everybody from more."""
+        problem, epochs, samples = self.share.problem, self.solution.epochs, self.solution.samples
+        late = problem.coefficients.time_s(epochs + 1, samples) > problem.deadline_s
+        found = limiting(problem, epochs, samples)
+        for k, x in enumerate(self.share.who):
+            if x.own is None or not epochs[k]:
+                continue
+            if not x.own.steers_epochs:
+                found[k] = Limit.DATA  # its own round, whatever it is told
+            elif not x.own.steers_samples and found[k] is Limit.DATA:
+                found[k] = Limit.TIME if late[k] else Limit.ENERGY  # it uses all its data in any case
+        return found
 
 
 def allocate_parts(

@@ -70,8 +70,21 @@ def remarks(state: State, settings: Settings, record: CycleRecord, back: Returne
             "taken for granted that it did",
         ),
         "samples": (
-            [row for row in rows if (x := own[row.node]) is not None and not x.steers_samples],
+            [
+                row
+                for row in rows
+                if (x := own[row.node]) is not None and x.steers_epochs and not x.steers_samples
+            ],
             "the app uses all its samples in every cycle, so that only epochs can be planned. " + _CHOOSE,
+        ),
+        "nothing": (
+            [
+                row
+                for row in rows
+                if (x := own[row.node]) is not None and not x.steers_epochs and not x.steers_samples
+            ],
+            "the app follows neither the epochs nor the samples of its tasks, so that nothing can be planned "
+            "and its rounds are what they were. " + _CHOOSE,
         ),
         "batches": (
             [row for row in rows if not row.free and back.claims.get(row.node, row.weight) < row.weight],

@@ -94,6 +94,8 @@ def test_the_plan_is_what_the_rule_says(follows, epochs):
             epochs_seen = 1 if follows == "nothing" else did[k][0]
             assert (row.epochs, row.samples, row.weight) == (epochs_seen, did[k][1], did[k][1])
             assert (row.epochs_done or 1, row.samples_used) == (epochs_seen, did[k][1])
+            # One that uses all its data in any case is not held back by having no more of them.
+            assert follows != "epochs" or row.limited_by in ("time", "max_epochs")
     if follows == "nothing":
         assert [d[:2] for d in did.values()] == [(epochs, 100)] * 4
     elif epochs == 5 and follows != "samples":

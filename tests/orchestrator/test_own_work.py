@@ -24,6 +24,7 @@ def notes_of(brain, words):
         ("epochs", "the app uses all its samples in every cycle", ".loader(loader)"),
         ("samples", "the app did not read the epochs", "epochs_key="),
         ("nothing", "the app did not read the epochs", "local-epochs"),
+        ("nothing", "follows neither the epochs nor the samples", ".loader(loader)"),
     ],
 )
 def test_what_is_not_followed_is_said_once_with_the_remedy(follows, words, remedy):
@@ -34,6 +35,7 @@ def test_what_is_not_followed_is_said_once_with_the_remedy(follows, words, remed
     (note,) = notes_of(brain, words)
     assert remedy in note
     assert note.startswith("learners 0, 1: ")
+    assert bool(notes_of(brain, "only epochs can be planned")) == (follows == "epochs")
 
 
 def test_a_client_that_ignores_its_task_is_planned_for_as_it_works():
@@ -49,7 +51,7 @@ def test_a_client_that_ignores_its_task_is_planned_for_as_it_works():
     assert [(row.epochs, row.samples) for row in record.learners] == [(1, 600)] * 3
     assert [did[k][:2] for k in range(3)] == [(1, 600)] * 3
     assert len(notes_of(brain, "did not read the epochs")) == 1
-    assert len(notes_of(brain, "uses all its samples")) == 1
+    assert len(notes_of(brain, "nothing can be planned")) == 1
 
 
 def test_learners_that_can_be_told_more_are_told_more_beside_others():
