@@ -24,6 +24,10 @@ _READ = (
     "local-epochs, name the key by MelStrategy(..., epochs_key=...), or use "
     "Assignment.from_message(message).epochs"
 )
+_OTHER_KEY = (
+    "epochs_key={!r} names where they are laid: give the key that the client reads, or leave it out, and the "
+    "usual names, such as local-epochs, are found"
+)
 _CHOOSE = (
     "One more line in the client lets slow devices use fewer: loader = "
     "Assignment.from_message(message).loader(loader), or rows = Assignment.from_message(message)"
@@ -57,7 +61,7 @@ def remarks(state: State, settings: Settings, record: CycleRecord, back: Returne
         "epochs": (
             [row for row in rows if (x := own[row.node]) is not None and not x.steers_epochs],
             "the app did not read the epochs of the task; what it does by itself is planned instead. "
-            + _READ,
+            + (_READ if settings.epochs_key is None else _OTHER_KEY.format(settings.epochs_key)),
         ),
         "unseen": (
             [

@@ -38,6 +38,15 @@ def test_what_is_not_followed_is_said_once_with_the_remedy(follows, words, remed
     assert bool(notes_of(brain, "only epochs can be planned")) == (follows == "epochs")
 
 
+def test_a_key_that_the_app_does_not_read_is_named():
+    devices = [Device(speed, follows="nothing") for speed in (1.0, 4.0)]
+    brain = brain_of(devices, epochs_key="nb-epochs")
+    cycle(brain, devices, 1)
+    (note,) = notes_of(brain, "did not read the epochs")
+    assert "epochs_key='nb-epochs' names where they are laid" in note
+    assert "leave it out" in note
+
+
 def test_a_client_that_ignores_its_task_is_planned_for_as_it_works():
     """The record said tau=26, d=86 while the client did one epoch on 600 samples."""
     devices = [Device(1.0, samples=600, epochs=1, follows="nothing") for _ in range(3)]
