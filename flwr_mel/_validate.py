@@ -150,20 +150,21 @@ def number(
     index: int | None = None,
 ) -> float:
     """Return `value` as a finite float, strictly above `above` or at least `least`."""
+    # Plain numbers, which nearly all are, need no question of an abstract class.
+    real = type(value) is float or type(value) is int
+    if real or (not isinstance(value, bool | np.bool_) and isinstance(value, Real)):
+        try:
+            x = float(value)  # type: ignore[arg-type]
+        except OverflowError:
+            x = math.inf
+        if math.isfinite(x) and (above is None or x > above) and (least is None or x >= least):
+            return x
     rule = "a finite number"
     if above is not None:
         rule += f" > {above:g}"
     if least is not None:
         rule += f" >= {least:g}"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise complain(field, rule, value, remedy, index=index)
-    try:
-        x = float(value)
-    except OverflowError:
-        raise complain(field, rule, value, remedy, index=index) from None
-    if not math.isfinite(x) or (above is not None and x <= above) or (least is not None and x < least):
-        raise complain(field, rule, value, remedy, index=index)
-    return x
+    raise complain(field, rule, value, remedy, index=index)
 
 
 def count(field: str, value: object, *, least: int = 0, remedy: str = "", index: int | None = None) -> int:

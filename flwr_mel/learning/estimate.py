@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from flwr_mel._slots import changed
 from flwr_mel._validate import MAX_COUNT, complain, count, number
 from flwr_mel.learning.calls import CallCost
 from flwr_mel.learning.logfilter import REACH, LogFilter
@@ -169,9 +170,9 @@ class Estimate:
 
     def copy(self) -> Estimate:
         """Return one that can learn and leaves this one as it is."""
-        filters = {name: replace(x) for name, x in zip(_FILTERS, self._filters, strict=True)}
-        call = None if self.call is None else replace(self.call)
-        return replace(self, **filters, call=call)  # type: ignore[arg-type]
+        filters = {name: changed(x) for name, x in zip(_FILTERS, self._filters, strict=True)}
+        call = None if self.call is None else changed(self.call)
+        return changed(self, **filters, call=call)
 
     def observe(self, costs: Costs, seen: Observation, learning: Learning, level: float) -> None:
         """Learn from one task.

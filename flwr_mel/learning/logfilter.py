@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from flwr_mel._validate import complain, number
@@ -27,6 +28,15 @@ _LEAST_NOISE, _MOST_NOISE = 1e-4, 4.0
 _LEAST_VARIANCE, _MOST_VARIANCE = 1e-12, 4 * REACH**2
 # The first guess of the noise weighs as much as so many observations.
 _PRIOR_WEIGHT = 4.0
+
+
+@lru_cache(maxsize=4096)
+def _quantiles(weight: float, level: float) -> tuple[float, float]:
+    """Return the normal and Student's quantile; weights are few."""
+    # A fourth of what a client's process imports otherwise, and clients estimate nothing.
+    from scipy.special import ndtri, stdtrit  # noqa: PLC0415
+
+    return float(ndtri(level)), float(stdtrit(weight, level))
 
 
 @dataclass(slots=True)
@@ -66,10 +76,7 @@ class LogFilter:
         level : float
             From 0.5 to below 1.
         """
-        # A fourth of what a client's process imports otherwise, and clients estimate nothing.
-        from scipy.special import ndtri, stdtrit  # noqa: PLC0415
-
-        normal, student = float(ndtri(level)), float(stdtrit(self.weight, level))
+        normal, student = _quantiles(self.weight, level)
         return math.sqrt(normal**2 * self.variance + student**2 * self.noise)
 
     def observe(self, value: float, drift: float, memory: int) -> None:

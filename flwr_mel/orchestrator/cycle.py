@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from flwr_mel import wire
+from flwr_mel._slots import changed
 from flwr_mel.allocation.objective import Objective
 from flwr_mel.allocation.solution import Status
 from flwr_mel.orchestrator.cycle_time import as_planned, deadline_s, in_force
@@ -283,7 +284,7 @@ def _idle(state: State, rows: Sequence[LearnerRecord]) -> dict[str, LearnerState
         x = state.learners[row.node]
         idle = 0 if row.samples or row.outcome is Outcome.BUSY else x.idle + 1
         if idle != x.idle:
-            counted[row.node] = replace(x, idle=idle)
+            counted[row.node] = changed(x, idle=idle)
     return counted
 
 
@@ -297,7 +298,7 @@ def _add_up(record: CycleRecord) -> None:
 
 def _row(row: LearnerRecord, x: LearnerState | None, settings: InForce, back: Returned) -> LearnerRecord:
     """Return a learner's row with what came back of it."""
-    row = replace(row, bounded=back.bounded.get(row.node, ""))
+    row = changed(row, bounded=back.bounded.get(row.node, ""))
     if row.node in back.used:
         row.outcome, row.weight = Outcome.USED, back.used[row.node]
     elif row.node in back.failed:

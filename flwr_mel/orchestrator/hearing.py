@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from flwr_mel import wire
+from flwr_mel._slots import changed
 from flwr_mel._text import printable
 from flwr_mel.learners.capability import Capability, read_name
 from flwr_mel.learning import Learning
@@ -133,12 +134,17 @@ def hear(
         if claimed is not None:
             words[wire.LEARNER] = learner.name
         modded = said is not None and not wire.SIGNS.isdisjoint(said)
-        told = "" if said is None else printable(str(said.get(wire.PROBLEM, "")), _LONGEST)
+        told = learner.problem if said is None else printable(str(said.get(wire.PROBLEM, "")), _LONGEST)
         simulated = learner.simulated if said is None else wire.SIMULATED in said
-        learner = replace(learner, heard=True, simulated=simulated, modded=learner.modded or modded)
-        if said is not None:
+        flower_s = learner.flower_s
+        if said is not None and not flower_s:
             flower_s = flower_time(said, (took_s or {}).get(node))
-            learner = replace(learner, problem=told, flower_s=learner.flower_s or flower_s)
+        ever = learner.modded or modded
+        known = (learner.heard, learner.simulated, learner.modded, learner.problem, learner.flower_s)
+        if known != (True, simulated, ever, told, flower_s):
+            learner = changed(
+                learner, heard=True, simulated=simulated, modded=ever, problem=told, flower_s=flower_s
+            )
         doubt = Doubt(Why.UNANSWERED) if said is None else _unable(modded, told)
         new.learners[node] = _informed(new, settings, learner, words, doubt)
     return new
@@ -215,8 +221,9 @@ def _informed(
     assumed = doubt.why in (Why.SILENT, Why.UNANSWERED) and isinstance(settings.learning, Learning)
     if capability is None and (assumed or doubt.why is Why.UNTOLD):
         capability = Capability(learner.name)
-    learner = replace(learner, declared=learner.declared or (heard is not None and heard.able))
+    declared = learner.declared or (heard is not None and heard.able)
     if capability is not None and capability == learner.capability:
-        return learner
+        return learner if declared is learner.declared else changed(learner, declared=declared)
     able = capability is not None and capability.able
-    return replace(learner, capability=capability, costs=None, doubt=None if able else doubt)
+    doubted = None if able else doubt
+    return changed(learner, declared=declared, capability=capability, costs=None, doubt=doubted)

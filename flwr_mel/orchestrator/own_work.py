@@ -145,6 +145,8 @@ def done(said: Said) -> tuple[float | None, float | None]:
 
 def measurement(value: object) -> float | None:
     """Return a time or an energy that a learner reports; None if it cannot be one."""
+    if value is None:
+        return None
     try:
         measured = number("measurement", value, least=0)
     except ValueError:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from flwr_mel._slots import changed
 from flwr_mel._validate import IntArray
 from flwr_mel.allocation import AllocationProblem, Infeasible, Solution, Solver, allocate
 from flwr_mel.costs import Coefficients
@@ -45,21 +46,23 @@ def fill_costs(learners: Sequence[LearnerState], settings: InForce) -> list[Lear
 def _derived(learners: Sequence[LearnerState], settings: InForce) -> list[LearnerState]:
     """Turn capabilities into costs, all at once."""
     found = list(learners)
-    described: list[int] = []
-    for k, x in enumerate(learners):
-        if x.costs is None and x.capability is not None and x.capability.able:
-            told = x.capability.measured
-            found[k] = replace(x, costs=told and with_flower_time(x, told, settings), doubt=None)
-            if told is None:
-                described.append(k)
+    new = [k for k, x in enumerate(learners) if x.costs is None and x.capability and x.capability.able]
+    told = (learners[k].capability for k in new)
+    costs = {k: said.measured for k, said in zip(new, told, strict=True) if said is not None}
+    described = [k for k in new if costs[k] is None]
     if described and settings.workload is not None:
         capabilities = [learners[k].capability for k in described]
         devices = [c.device for c in capabilities if c is not None and c.device is not None]
         c = Coefficients.from_devices(devices, settings.workload)
         columns = np.column_stack((c.c2, c.c1, c.c0, c.g2, c.g1, c.g0)).tolist()
-        for k, (c2, c1, c0, g2, g1, g0) in zip(described, columns, strict=True):
-            costs = with_flower_time(found[k], (c2, c1, c0, g2, g1, g0), settings)
-            found[k] = replace(found[k], costs=costs)
+        costs |= {
+            k: (c2, c1, c0, g2, g1, g0)
+            for k, (c2, c1, c0, g2, g1, g0) in zip(described, columns, strict=True)
+        }
+    for k, mine in costs.items():
+        found[k] = changed(
+            learners[k], costs=mine and with_flower_time(learners[k], mine, settings), doubt=None
+        )
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from flwr_mel._slots import changed
 from flwr_mel._validate import MAX_COUNT, number
 from flwr_mel.orchestrator.averaging import FEWEST, Average, Blend, Work, blend, bounded_share
 from flwr_mel.orchestrator.problems import WAITS, held_by
@@ -99,7 +100,7 @@ def shared(record: CycleRecord, settings: Settings) -> list[LearnerRecord]:
     shares = dict.fromkeys((row.node for row in record.learners), 0.0)
     for row, share in zip([*used, *moved], found.shares, strict=True):
         shares[row.node] += share
-    rows = [replace(row, share=shares[row.node]) for row in record.learners]
+    rows = [changed(row, share=shares[row.node]) for row in record.learners]
     return _bounded(rows, [row.node for row in (*used, *moved)], found) if any(found.bounded) else rows
 
 
@@ -154,7 +155,7 @@ def watch_shares(state: State, settings: Settings, record: CycleRecord) -> State
     for row in known:
         share, due, cycles = state.learners[row.node].part
         part = (share + row.share / model, due + (row.held or 0) / data, cycles + 1)
-        new.learners[row.node] = replace(state.learners[row.node], part=part)
+        new.learners[row.node] = changed(state.learners[row.node], part=part)
     _complain(new, settings, [row.node for row in known])
     return new
 

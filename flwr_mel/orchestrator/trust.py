@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from flwr_mel._slots import changed
 from flwr_mel._validate import FloatArray, IntArray
 from flwr_mel.learners.capability import Costs
 from flwr_mel.learning import CallCost, Estimate, Learning, Observation
@@ -286,7 +287,7 @@ def _judge(x: LearnerState, row: LearnerRecord, settings: InForce, late_after_s:
         estimate = fresh if x.estimate is None else x.estimate.copy()
         seen = Observation(row.epochs, row.samples, late_after_s=late_after_s * row.span)
         estimate.observe(_with_link(x.costs, settings), seen, _LATENESS, _EVEN)
-        return replace(x, estimate=estimate)
+        return changed(x, estimate=estimate)
     if x.estimate is None or row.outcome in (Outcome.FAILED, Outcome.REFUSED):
         return x
     estimate = x.estimate.copy()
@@ -309,7 +310,7 @@ def _measure(
     estimate = x.estimate.copy()
     if not row.samples:
         estimate.rest()
-        return replace(x, estimate=estimate)
+        return changed(x, estimate=estimate)
     used = row.samples_used or 0
     seen = Observation(
         round(row.epochs_done or 0) or row.epochs,
@@ -322,7 +323,7 @@ def _measure(
         planned_s=row.time_s,
     )
     estimate.observe(_with_link(x.costs, settings), seen, learning, level)
-    return replace(x, estimate=estimate)
+    return changed(x, estimate=estimate)
 
 
 def _with_link(costs: Costs, settings: InForce) -> Costs:
