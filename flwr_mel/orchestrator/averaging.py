@@ -26,8 +26,6 @@ from enum import StrEnum
 #: The default of `Settings.max_share`: see `bounded_share`.
 AUTO = "auto"
 _MOST, _TIMES_THE_MEAN = 0.5, 2.0
-#: Who reports every m-th cycle stands for m like it, and for at most so many times more where few report.
-_STANDS_FOR = 2
 #: Of fewer learners none is in the minority.
 FEWEST = 3
 
@@ -56,8 +54,8 @@ class Work:
     held : int, optional
         n_k; None: not known, then d_k stands in.
     cycles : int
-        How many it took: the weight is divided by their square root, as the model has moved on meanwhile.
-        Where data count as they are held it stands for those who are still at work, too; see `blend`.
+        How many it took: the weight is divided by their square root, as the model has moved on meanwhile;
+        where data count as they are held, it is multiplied by them before.
     learner : str
         Whose it is.
     """
@@ -165,24 +163,8 @@ def discounted(weight: int, cycles: int) -> int:
     return max(weight if cycles == 1 else round(weight / math.sqrt(cycles)), 1)
 
 
-def _asked(average: Average, works: Sequence[Work], absent: int) -> list[int]:
-    """Return what updates count for before any bound on their shares."""
-    if average is not Average.NOVA_HELD:
-        return [discounted(x.samples, x.cycles) for x in works]
-    held = [max(x.samples if x.held is None else x.held, 1) for x in works]
-    there = sum(n for n, x in zip(held, works, strict=True) if x.cycles > 1)
-    return [
-        n if x.cycles == 1 else max(min(n * (there + absent) // there, _STANDS_FOR * x.cycles * n), 1)
-        for n, x in zip(held, works, strict=True)
-    ]
-
-
-def blend(average: Average, works: Sequence[Work], max_share: float | None = None, absent: int = 0) -> Blend:
+def blend(average: Average, works: Sequence[Work], max_share: float | None = None) -> Blend:
     """Return weights, factors and shares of the learners whose updates are used.
-
-    Where data count as they are held, updates of several cycles count for those slow learners, too, that do
-    not report in this one: together slow learners have the share of what they hold in every cycle. With
-    weights of each one's own it went up and down with who reports, and what only they know with it.
 
     Parameters
     ----------
@@ -192,10 +174,13 @@ def blend(average: Average, works: Sequence[Work], max_share: float | None = Non
         Theirs.
     max_share : float, optional
         What share of the weight a learner may have.
-    absent : int
-        Samples held by learners that are at work on a task of several cycles, or are to begin one.
     """
-    weights = asked = _asked(average, works, absent)
+    held = average is Average.NOVA_HELD
+    # Who reports every m-th cycle counts m-fold then: else its data would count for less than it holds.
+    asked = [
+        discounted(x.held * x.cycles if held and x.held is not None else x.samples, x.cycles) for x in works
+    ]
+    weights = asked
     if max_share is not None and works:
         weights = capped(asked, [x.learner or f"#{k}" for k, x in enumerate(works)], max_share)
     steps = [x.steps for x in works]

@@ -352,7 +352,7 @@ class Orchestrator:
             return None
         rows = {row.node: row for row in record.learners}
         own, earlier = [rows[node] for node in nodes], [rows[node] for node in moved]
-        found = blended(record, own, earlier, self.settings)
+        found = blended(record.cycle, own, earlier, self.settings, len(record.learners))
         plain = self.settings.average is Average.SAMPLES and not moved and not any(found.bounded)
         return None if plain else found
 

@@ -1,9 +1,9 @@
 """Tasks in progress: who is busy with which cycle's task, and what becomes of updates that come later.
 
 An update that was begun with the model of an earlier cycle is moved onto the present one (present model plus
-what the learner changed) and counts for its samples over the square root of the cycles that it took, or where
-data count as they are held for what slow learners hold. Nobody waits for it. A task that is not back after
-twice the longest span is given up, so that the server keeps a bounded number of old models.
+what the learner changed) and counts for its samples over the square root of the cycles that it took. Nobody
+waits for it. A task that is not back after twice the longest span is given up, so that the server keeps a
+bounded number of old models.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from flwr_mel.orchestrator.trust import planned_costs, trusted_samples
 from flwr_mel.records import CycleRecord
 
 #: Why a learner that takes several cycles begins in a later one.
-WAITS = "begins in a later cycle, so that slow learners do not all report in the same one"
+_WAITS = "begins in a later cycle, so that slow learners do not all report in the same one"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,7 +187,7 @@ def _paced(
     turns = _turns(limits, settings, record, free & (pace.spans == 0), ways[-1])
     taken = 0 if turns is None or settings.dataset is None else turns.problem.total_samples
     waits = _spread(pace.spans, free, np.array([x.idle for x in able]))
-    _say(record, {limits.who[k].node: WAITS for k in np.flatnonzero(waits)})
+    _say(record, {limits.who[k].node: _WAITS for k in np.flatnonzero(waits)})
     index = np.flatnonzero(free & (pace.spans > 0) & ~waits)
     spans = pace.spans[index]
     if total is None:

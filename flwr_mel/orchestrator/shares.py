@@ -8,7 +8,7 @@ from dataclasses import replace
 from flwr_mel._slots import changed
 from flwr_mel._validate import MAX_COUNT, number
 from flwr_mel.orchestrator.averaging import FEWEST, Average, Blend, Work, blend, bounded_share
-from flwr_mel.orchestrator.problems import WAITS, held_by
+from flwr_mel.orchestrator.problems import held_by
 from flwr_mel.orchestrator.settings import Mode, Settings, Stragglers
 from flwr_mel.orchestrator.state import LearnerState, State
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
@@ -44,44 +44,34 @@ def held_of(source: LearnerState | object, settings: Settings) -> int | None:
     return min(n, settings.max_samples or MAX_COUNT)
 
 
-def absent(record: CycleRecord) -> int:
-    """Return what learners hold that are at work on a task of several cycles, or wait to begin one.
-
-    Parameters
-    ----------
-    record : CycleRecord
-        After the replies.
-    """
-    rows = (row for row in record.learners if not row.moved_weight)
-    return sum(row.held or 0 for row in rows if row.outcome is Outcome.BUSY or row.reason == WAITS)
-
-
 def blended(
-    record: CycleRecord,
+    cycle: int,
     used: Sequence[LearnerRecord],
     moved: Sequence[LearnerRecord],
     settings: Settings,
+    fleet: int = 0,
 ) -> Blend:
     """Return how the updates of these learners are blended.
 
     Parameters
     ----------
-    record : CycleRecord
-        After the replies. How many learners there are is in it: that few of them have reported is no reason
-        to believe these more.
+    cycle : int
+        In which.
     used, moved : sequences of LearnerRecord
         Whose updates of this cycle's tasks are used, and then whose of earlier ones.
     settings : Settings
         The rule.
+    fleet : int
+        How many learners there are: that few of them have reported is no reason to believe these more.
     """
     # What was done counts, as far as it is known: an app may have done other epochs than it was told.
     works = [Work(row.epochs_done or row.epochs, row.weight, row.held, 1, row.learner) for row in used]
     works += [
-        Work(row.moved_epochs, row.moved_weight, row.held, record.cycle - row.moved_from + 1, row.learner)
+        Work(row.moved_epochs, row.moved_weight, row.held, cycle - row.moved_from + 1, row.learner)
         for row in moved
     ]
-    learners = max(len({x.learner for x in works}), min(len(record.learners), FEWEST))
-    return blend(settings.average, works, bounded_share(settings.max_share, learners), absent(record))
+    learners = max(len({x.learner for x in works}), min(fleet, FEWEST))
+    return blend(settings.average, works, bounded_share(settings.max_share, learners))
 
 
 def shared(record: CycleRecord, settings: Settings) -> list[LearnerRecord]:
@@ -96,7 +86,7 @@ def shared(record: CycleRecord, settings: Settings) -> list[LearnerRecord]:
     """
     used = [row for row in record.learners if row.outcome is Outcome.USED]
     moved = [row for row in record.learners if row.moved_weight]
-    found = blended(record, used, moved, settings)
+    found = blended(record.cycle, used, moved, settings, len(record.learners))
     shares = dict.fromkeys((row.node for row in record.learners), 0.0)
     for row, share in zip([*used, *moved], found.shares, strict=True):
         shares[row.node] += share

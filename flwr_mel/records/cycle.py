@@ -72,7 +72,7 @@ class LearnerRecord:
         there is none. The update was moved onto the present model.
     moved_epochs, moved_weight : int
         Epochs and samples of such an update; it counts for its samples over the square root of the cycles
-        that it took, or where data count as they are held for what slow learners hold.
+        that it took.
     held : int, optional
         n_k, the samples it has, as far as is known; None where the server ships them.
     share : float

@@ -22,7 +22,6 @@ from flwr_mel.flower.moving import moved
 from flwr_mel.learners import Measured
 from flwr_mel.orchestrator.averaging import Work, blend
 from flwr_mel.orchestrator.planning import draw_seed
-from flwr_mel.orchestrator.shares import absent
 from flwr_mel.records import Outcome
 from flwr_mel.serverapp import MelFedAvg, MelStrategy
 from tests.learning import test_clock
@@ -139,7 +138,7 @@ def reference(records, average="samples", seed=0):
             used.append(dict(zip(new, moved(*keyed), strict=True)))
             works.append(Work(then.epochs, row.moved_weight, HELD, record.cycle - row.moved_from + 1))
         if used:
-            found = blend(flwr_mel.orchestrator.Average(average), works, absent=absent(record))
+            found = blend(flwr_mel.orchestrator.Average(average), works)
             arrays = [
                 scaled(list(x.values()), list(now.values()), factor)
                 for x, factor in zip(used, found.factors, strict=True)

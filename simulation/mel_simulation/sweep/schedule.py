@@ -19,7 +19,6 @@ from flwr_mel.allocation.screening import screen
 from flwr_mel.fleets import Fleet
 from flwr_mel.orchestrator import OnInfeasible, Orchestrator, Settings, Stragglers
 from flwr_mel.orchestrator.planning import cut_shards, draw_seed
-from flwr_mel.orchestrator.shares import absent
 from flwr_mel.orchestrator.state import Task
 from flwr_mel.solvers.equal import equal_batches
 from mel_simulation.scenario.dry_run import settings_of, unspoken
@@ -63,8 +62,6 @@ class PlannedCycle:
         Of the cycle, from 1; 0: that of its tasks.
     rest_epochs : float
         With rare labels: the mean of those who do not hold them and begin a task in this cycle.
-    absent : int
-        What slow learners hold that do not report in this cycle.
     """
 
     tasks: tuple[Task, ...]
@@ -79,7 +76,6 @@ class PlannedCycle:
     given: tuple[Task, ...] = ()
     number: int = 0
     rest_epochs: float = 0.0
-    absent: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +157,6 @@ def _plan_scheme(cell: Cell, settings: Settings, fleet: VirtualFleet) -> tuple[l
                 plan.tasks,
                 cycle,
                 _rest_epochs(cell, plan.tasks, fleet.learners),
-                absent(record),
             )
         )
     return cycles, ""

@@ -121,6 +121,6 @@ def combine(
         Work(t.epochs, t.samples, (held or {}).get(t.learner), max(cycle.number - t.cycle, 0) + 1)
         for t in (*cycle.tasks, *cycle.moved)
     ]
-    blend = averaging.blend(_RULES[average], works, absent=cycle.absent)
+    blend = averaging.blend(_RULES[average], works)
     updates = [scaled(u, old, factor) for u, factor in zip(updates, blend.factors, strict=True)]
     return weighted_average(updates, blend.weights)
