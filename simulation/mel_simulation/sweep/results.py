@@ -12,7 +12,7 @@ from flwr_mel._validate import complain
 from mel_simulation.app.run_dir import versions
 from mel_simulation.sweep.cells import Cell
 
-_CURVES = ("accuracy", "loss")
+_CURVES = ("accuracy", "loss", "rare_accuracy")
 
 
 class Results:
@@ -36,7 +36,7 @@ class Results:
         for line in (line for file in (*own, *known) for line in _lines(file)):
             row = json.loads(line)
             if "about" not in row and self._lines.setdefault(row["cell"], line) is line:
-                self._curves.setdefault(row["signature"], {key: row[key] for key in _CURVES})
+                self._curves.setdefault(row["signature"], {key: row[key] for key in _CURVES if key in row})
 
     def has(self, cell: Cell) -> bool:
         """Whether a cell is finished."""
