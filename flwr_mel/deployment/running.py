@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from flwr_mel._processes import end, end_all, orderly, tree, undisturbed
@@ -106,8 +107,26 @@ def environment(home: Path) -> dict[str, str]:
     path = os.pathsep.join(
         [str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]
     )
-    defaults = {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-    return {**defaults, **os.environ, "PATH": path}
+    defaults = {
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        # How often Flower's helper looks for work: a second by default.
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
+    }
+    env = {**defaults, **os.environ, "PATH": path}
+    if not _is_compiled("flwr"):
+        # Flower starts a process per message, which would compile all of it again: that takes longer than
+        # all else. What Python compiles is kept here, wherever it is not kept by itself.
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
+        env.setdefault("PYTHONPYCACHEPREFIX", str(home / "pycache"))
+    return env
+
+
+def _is_compiled(package: str) -> bool:
+    """Whether a package came compiled, as pip leaves it and other installers do not."""
+    spec = find_spec(package)
+    return spec is not None and spec.cached is not None and Path(spec.cached).is_file()
 
 
 def ourselves(*words: object) -> list[str]:

@@ -1,5 +1,6 @@
 """Processes that stay: who holds a directory, who is started again, who is ended. No Flower here."""
 
+import py_compile
 import signal
 import socket
 import subprocess
@@ -99,3 +100,23 @@ def test_ports():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert not running.port_is_free("127.0.0.1", taken.getsockname()[1])
     assert running.port_is_free("127.0.0.1", running.free_port())
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_python_compiles_is_kept(monkeypatch, tmp_path, compiled):
+    """Flower starts a process per message: each would compile Flower again where nobody keeps what is compiled."""
+    package = tmp_path / "lib" / "flwr"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "lib")])
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    monkeypatch.delitem(sys.modules, "flwr", raising=False)
+    if compiled:
+        py_compile.compile(str(package / "__init__.py"))
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    env = running.environment(tmp_path / "home")
+    assert env.get("PYTHONPYCACHEPREFIX") == (None if compiled else str(tmp_path / "home" / "pycache"))
+    assert ("PYTHONDONTWRITEBYTECODE" in env) == compiled
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", "/elsewhere")
+    assert running.environment(tmp_path / "home")["PYTHONPYCACHEPREFIX"] == "/elsewhere"

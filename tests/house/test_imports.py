@@ -17,6 +17,7 @@ HEAVY = [
     "torch",
     "torchvision",
     "cvxpy",
+    "scipy",
     "matplotlib",
     "ray",
     "ortools",

@@ -29,6 +29,11 @@ START_LIMIT_S = 30.0
 MOST_AHEAD_S, MOST_BEHIND_S = 4.0, 300.0
 _DAY_S = 86_400.0
 _LEAST_DISK = 1 << 28
+# What Flower starts for every message, as far as it is the same for all.
+_CLIENT = (
+    "from importlib.metadata import entry_points; "
+    "[x.load() for x in entry_points(group='console_scripts', name='flwr-clientapp')]"
+)
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -256,22 +261,21 @@ def profile(path: Path | None) -> Iterator[Finding]:
     yield good("profile", f"{path}: {', '.join(sorted(words))}")
 
 
-def start_up(modules: Sequence[str]) -> Iterator[Finding]:
+def start_up(modules: Sequence[str], env: Mapping[str, str]) -> Iterator[Finding]:
     """Time how long a client process takes until it could ask for work.
 
     Parameters
     ----------
     modules : sequence of str
         What the app imports beside Flower.
+    env : mapping
+        The environment in which the device works.
     """
     names = ", ".join(["flwr.clientapp", "flwr_mel.clientapp", *modules])
-    command = [sys.executable, "-c", f"import {names}"]
-    start = time.monotonic()
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=4 * START_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        done = None
-    seconds = time.monotonic() - start
+    command = [sys.executable, "-c", f"{_CLIENT}; import {names}"]
+    done, seconds = _timed(command, env)
+    if seconds > START_LIMIT_S / 2:  # the first one may have had to compile what it imports
+        done, seconds = _timed(command, env)
     if done is not None and done.returncode:
         last = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
         yield bad("start-up", f"a client process fails: {last}", "Install what the app imports.")
@@ -286,6 +290,18 @@ def start_up(modules: Sequence[str]) -> Iterator[Finding]:
         yield doubt("start-up", words, remedy)
     else:
         yield good("start-up", words)
+
+
+def _timed(
+    command: Sequence[str], env: Mapping[str, str]
+) -> tuple[subprocess.CompletedProcess[str] | None, float]:
+    """Run a command; return what came of it, None if it does not end, and the seconds."""
+    start, done = time.monotonic(), None
+    with suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=4 * START_LIMIT_S, check=False
+        )
+    return done, time.monotonic() - start
 
 
 def load(env: Mapping[str, str]) -> Iterator[Finding]:

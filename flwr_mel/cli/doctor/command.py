@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as json_
+import os
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -52,16 +54,18 @@ def doctor(
     Exit codes: 0 ready (perhaps with doubts), 2 bad input, 4 something is bad.
     """
     node: dict[str, object] = {}
+    env: Mapping[str, str] = os.environ
     with bad_input({"server": "HOST:PORT", "modules": "--import", "bundle": "BUNDLE", "key": "CA and KEY"}):
         if Path(server).is_dir():
             bundle = Bundle(Path(server).absolute())
             settings = bundle.read()
             server, ca, key, node = settings.server, ca or bundle.ca, key or bundle.key, dict(settings.node)
+            env = bundle.command(settings)[1]
         if ca is None or key is None:
             raise complain("key", "given beside HOST:PORT", NOTHING, "Or give a bundle alone.")
         node |= {} if data_dir is None else {"data-dir": data_dir}
         node |= {} if profile is None else {"mel-profile": profile}
-        looking = examine(server, ca, key, node, modules or [])
+        looking = examine(server, ca, key, node, modules or [], env)
     findings = []
     with nullcontext() if json else console().status("looking ..."):
         for finding in looking:

@@ -51,7 +51,7 @@ def examine(
         yield from checks.profile(paths[1])
         yield from checks.load(env)
         yield from checks.disk(Path(env.get("FLWR_HOME") or Path.home() / ".flwr"))
-        yield from checks.start_up(modules)
+        yield from checks.start_up(modules, env)
 
     return findings()
 
