@@ -64,6 +64,9 @@ class Loopback:
         More variables for all processes.
     """
 
+    #: Where the SuperLink listens.
+    host = "127.0.0.1"
+
     def __init__(self, root: Path, **environment: str) -> None:
         self.root, self.port = root, free_port()
         self.logs = root / "logs"
@@ -74,7 +77,7 @@ class Loopback:
 
     def __enter__(self) -> Loopback:
         quick = "--disable-runtime-dependency-installation"
-        command = [BIN / "flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", self.port, quick]
+        command = [BIN / "flower-superlink", "--insecure", "--host", self.host, "--port", self.port, quick]
         self._superlink = self.spawn("superlink", command)
         try:
             wait_for(self._healthy)

@@ -1,8 +1,10 @@
-"""What a cycle takes beside the work on real processes: ``python -m bench.overhead [--cycles 10]``.
+"""What a cycle takes beside the work on real processes: ``python -m bench.overhead [--cycles 8]``.
 
 Four SuperNodes on loopback and a client that does nothing, so that all time is overhead. Flower's own loop
-(plain FedAvg) against MelStrategy around it, in turn on the same SuperLink. Writes a section of
-docs/BENCHMARKS.md and bench/results/overhead.json.
+(plain FedAvg) and MelStrategy around it, on processes started in three ways: where Python must compile
+Flower again for every message (some installers compile nothing, and on a read-only system nothing is kept),
+where it need not, and as `flwr-mel device start` does. Writes a section of docs/BENCHMARKS.md and
+bench/results/overhead.json.
 """
 
 from __future__ import annotations
@@ -19,10 +21,16 @@ from statistics import median
 
 from bench.loopback import Loopback, write_app
 from bench.tables import PAGE, table, write_section
+from flwr_mel.deployment.running import environment
 
 RESULTS = Path(__file__).parent / "results" / "overhead.json"
 NODES = 4
-_NAMES = {"fedavg": "FedAvg, Flower's own loop", "mel": "MelStrategy around it"}
+_STRATEGIES = {"fedavg": "FedAvg, Flower's own loop", "mel": "MelStrategy around it"}
+_WAYS = {
+    "uncompiled": "as Flower starts them, nothing compiled",
+    "compiled": "as Flower starts them, compiled",
+    "ours": "as `flwr-mel device start` does",
+}
 
 _CLIENT = """from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -70,50 +78,80 @@ def main(grid, context):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cycles", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--cycles", type=int, default=8)
     parser.add_argument("--no-write", action="store_true", help="print only")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended, whoever ends us
-    found = measure(args.cycles, args.repeats)
+    for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"):
+        os.environ.pop(name, None)
+    found: dict[str, dict[str, list[float]]] = {}
+    for way in _WAYS:
+        with tempfile.TemporaryDirectory(prefix="b-") as scratch:
+            found[way] = measure(Path(scratch), way, args.cycles)
     print(report(found))
     if not args.no_write:
         write_section(PAGE, "overhead", report(found))
         RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
-def measure(cycles: int, repeats: int) -> dict[str, list[float]]:
+def variables(way: str, scratch: Path) -> dict[str, str]:
+    """Return the environment of all processes."""
+    # A place of their own, where nothing is compiled at first, however Flower was installed here.
+    kept = {"PYTHONPYCACHEPREFIX": str(scratch / "pycache")}
+    if way == "uncompiled":
+        return kept | {"PYTHONDONTWRITEBYTECODE": "1"}
+    if way == "compiled":
+        return kept
+    return {key: value for key, value in environment(scratch / "home").items() if key != "FLWR_HOME"} | kept
+
+
+def measure(scratch: Path, way: str, cycles: int) -> dict[str, list[float]]:
     """Return the seconds of all cycles but the first of each run, in which processes are loaded."""
-    found: dict[str, list[float]] = {name: [] for name in _NAMES}
-    with tempfile.TemporaryDirectory(prefix="b-") as scratch, Loopback(Path(scratch) / "f") as fleet:
+    found: dict[str, list[float]] = {}
+    with Loopback(scratch / "f", **variables(way, scratch)) as fleet:
         files = {"client_app.py": _CLIENT, "server_app.py": _SERVER.replace("NODES", str(NODES))}
-        app = write_app(Path(scratch) / "app", "idle", files, 'strategy = ""\ncycles = 1\nout = ""\n')
+        app = write_app(scratch / "app", "idle", files, 'strategy = ""\ncycles = 1\nout = ""\n')
         for k in range(NODES):
             fleet.start_node(f"node-{k}", f"partition-id={k} num-partitions={NODES}")
         fleet.wait_for_nodes()
-        out = Path(scratch) / "times.json"
-        for _ in range(repeats):
-            for name, seconds in found.items():
-                fleet.run(app, {"strategy": name, "cycles": cycles, "out": str(out)})
-                times = json.loads(out.read_text(encoding="utf-8"))
-                seconds += [b - a for a, b in pairwise(times[1:])]
-                print(name, [round(x, 2) for x in seconds], os.getloadavg(), file=sys.stderr, flush=True)
+        out = scratch / "times.json"
+        for name in _STRATEGIES:
+            fleet.run(app, {"strategy": name, "cycles": cycles, "out": str(out)})
+            times = json.loads(out.read_text(encoding="utf-8"))
+            found[name] = [b - a for a, b in pairwise(times[1:])]
+            print(way, name, [round(x, 2) for x in found[name]], os.getloadavg(), file=sys.stderr, flush=True)
     return found
 
 
-def report(found: dict[str, list[float]]) -> str:
+def report(found: dict[str, dict[str, list[float]]]) -> str:
     """Return the section."""
-    middle = {name: median(seconds) for name, seconds in found.items()}
+    middle = {(way, name): median(some) for way, both in found.items() for name, some in both.items()}
     rows = [
-        [_NAMES[name], f"{middle[name]:.1f} s", f"{min(some):.1f} to {max(some):.1f} s", f"{len(some)}"]
-        for name, some in found.items()
+        [
+            _WAYS[way],
+            _STRATEGIES[name],
+            f"{middle[way, name]:.1f} s",
+            f"{min(some):.1f} to {max(some):.1f} s",
+            f"{len(some)}",
+        ]
+        for way, both in found.items()
+        for name, some in both.items()
     ]
+    now = middle["ours", "mel"]
+    shares = {
+        "Flower's own where nothing is compiled": now / middle["uncompiled", "fedavg"],
+        "ours there, before devices kept what is compiled": now / middle["uncompiled", "mel"],
+        "Flower's own where all is compiled": now / middle["compiled", "fedavg"],
+    }
+    told = ", ".join(f"{share:.2f} of {of}" for of, share in shares.items())
     return (
         "## What a cycle takes beside the work, on real processes\n\n"
-        f"A SuperLink and {NODES} SuperNodes on loopback, a client that does nothing: all of it is Flower's "
-        "and ours. In turn on the same processes; the first cycle of each run is left out. The median with "
-        f"MelStrategy is {middle['mel'] / middle['fedavg']:.2f} of that without. Generated by "
-        "`python -m bench.overhead`.\n\n" + table(["strategy", "median", "range", "cycles"], rows)
+        f"A SuperLink and {NODES} SuperNodes on loopback, {os.cpu_count()} cores, a client that does "
+        "nothing: all of it is Flower's and ours. The first cycle of each run is left out. The last line's "
+        "median is "
+        f"{told}. What is left is mostly Flower's client side: it looks for messages every three seconds and "
+        f"starts a process for each, {NODES} at once on these cores.\nGenerated by `python -m "
+        "bench.overhead`.\n\n" + table(["processes", "strategy", "median", "range", "cycles"], rows)
     )
 
 

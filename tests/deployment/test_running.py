@@ -104,7 +104,7 @@ def test_ports():
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_what_python_compiles_is_kept(monkeypatch, tmp_path, compiled):
-    """Flower starts a process per message: each would compile Flower again where nobody keeps what is compiled."""
+    """Flower starts a process per message, and each would compile Flower again where nobody keeps that."""
     package = tmp_path / "lib" / "flwr"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
