@@ -100,6 +100,7 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(PY) -m bench.attacks
 	$(PY) -m bench.soak
 	$(PY) -m bench.overhead
+	$(PY) -m bench.scripted
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
 	$(PY) -m bench.gallery --runs 3
 

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.request import urlopen
 
 from flwr_mel._processes import end
@@ -75,7 +75,7 @@ class Loopback:
         self._nodes: dict[str, subprocess.Popen[bytes]] = {}
         self._superlink: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Loopback:
+    def __enter__(self) -> Self:
         quick = "--disable-runtime-dependency-installation"
         command = [BIN / "flower-superlink", "--insecure", "--host", self.host, "--port", self.port, quick]
         self._superlink = self.spawn("superlink", command)

@@ -163,7 +163,9 @@ class Tasks:
         if self._spans and not virtual:
             # Own rounds are to be measured, so that they are waited for.
             measured = any(task.free for task in plan.tasks)
-            self.clock.wait(self._brain.deadline_s, 1.0 if measured else self._brain.settings.quorum)
+            quorum = 1.0 if measured else self._brain.settings.quorum
+            record = self._brain.record
+            self.clock.wait(self._brain.deadline_s, quorum, None if record is None else record.cycle_time_s)
         self._left_s = monotonic()
         return [message for message, _ in self._sent.values()]
 

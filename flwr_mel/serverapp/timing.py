@@ -46,6 +46,7 @@ class RoundTrips:
         self.apart = InProgress() if apart is None else apart
         self.patience_s: float | None = None
         self.quorum = 1.0
+        self.cycle_s: float | None = None
         #: How long the last messages were waited for.
         self.waited_s = 0.0
         self._sent: dict[str, float] = {}
@@ -53,7 +54,9 @@ class RoundTrips:
         self._left: dict[str, float] = {}
         self._came: dict[str, float] = {}
 
-    def wait(self, patience_s: float | None = None, quorum: float = 1.0) -> None:
+    def wait(
+        self, patience_s: float | None = None, quorum: float = 1.0, cycle_s: float | None = None
+    ) -> None:
         """Say how long the next messages' replies are waited for, beside the caller's timeout.
 
         Parameters
@@ -62,8 +65,11 @@ class RoundTrips:
             At most so long.
         quorum : float
             Until this share of them is there.
+        cycle_s : float, optional
+            If no message is sent: so long for what is in progress, or cycles would go by in which nobody
+            works. Without it nobody is waited for then.
         """
-        self.patience_s, self.quorum = patience_s, quorum
+        self.patience_s, self.quorum, self.cycle_s = patience_s, quorum, cycle_s
 
     def watch(self, grid: Grid) -> Grid:
         """Return the grid with a clock in it.
@@ -173,20 +179,24 @@ class TimedGrid:
     ) -> Iterable[Message]:
         """Send all and return the replies that come in time, as `Grid.send_and_receive` does."""
         clock = self._clock
-        limits = [seconds for seconds in (timeout, clock.patience_s) if seconds is not None]
-        timeout = min(limits, default=None)
         messages = list(messages)  # Flower goes through them twice
         start = monotonic()
         open_ids = {message_id for message_id in self.push_messages(messages) if message_id}
+        patience_s = clock.patience_s if open_ids else clock.cycle_s or 0.0
+        timeout = min((seconds for seconds in (timeout, patience_s) if seconds is not None), default=None)
         enough = ceil(clock.quorum * len(open_ids))
         replies: list[Message] = []
-        while len(replies) < enough and open_ids and (timeout is None or monotonic() - start < timeout):
+
+        def awaited() -> bool:
+            return len(replies) < enough if enough else bool(clock.apart.open_ids())
+
+        while awaited() and (timeout is None or monotonic() - start < timeout):
             looked = monotonic()
             came = list(self.pull_messages([*open_ids, *clock.apart.open_ids()]))
             came = [reply for reply in came if not clock.apart.take_in(reply)]
             replies += came
             open_ids -= {reply.metadata.reply_to_message_id for reply in came}
-            if open_ids and len(replies) < enough:
+            if awaited():
                 pause = pause_s(monotonic() - start, monotonic() - looked)
                 left = pause if timeout is None else start + timeout - monotonic()
                 sleep(max(min(pause, left), 0.0))

@@ -1,19 +1,19 @@
 """A device behind a link with delay and loss: it takes part, and what is learnt of its link shows it."""
 
-import json
 import subprocess
 import sys
 
 import pytest
 
-from bench.loopback import Loopback, write_app
+from bench.loopback import write_app
+from bench.scripted import NO_CLIENT, Fleet
 from flwr_mel.records import Outcome, read_jsonl
 from tests.deployment.tools import ROOT
 
 DELAY_S, LOSS, NET = 0.1, 0.02, "198.18.77"
 CYCLES, T = 4, 120.0
 NAMES = ("near-1", "near-2", "far")
-FAR = [sys.executable, "-m", "tests.deployment.far_link", NET, str(DELAY_S), str(LOSS)]
+FAR = (sys.executable, "-m", "tests.deployment.far_link", NET, str(DELAY_S), str(LOSS))
 
 SERVER = """from pathlib import Path
 from time import sleep
@@ -45,16 +45,10 @@ def main(grid, context):
 """
 
 
-class Fleet(Loopback):
-    """Light clients on a SuperLink that is reached from other namespaces, too."""
+class Wide(Fleet):
+    """Reached from other namespaces, too."""
 
     host = "0.0.0.0"
-
-    def start(self, name, address, before=()):
-        path = self.root / f"{name}.json"
-        path.write_text(json.dumps({"name": name, "pace": 0.001, "samples": 100}))
-        client = [sys.executable, "-m", "tests.deployment.light_client", f"{address}:{self.port}", path]
-        self.add(name, [*before, *client], PYTHONPATH=str(ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +57,12 @@ def records(tmp_path_factory):
     if tried.returncode:
         pytest.skip(f"this machine permits no namespace or no tun device: {tried.stderr.splitlines()[-1]}")
     root = tmp_path_factory.mktemp("far")
-    with Fleet(root / "f") as fleet:
+    with Wide(root / "f") as fleet:
         for name in NAMES:
-            fleet.start(name, *((f"{NET}.1", FAR) if name == "far" else ("127.0.0.1",)))
+            role = {"name": name, "pace": 0.001, "samples": 100}
+            fleet.start(role, *((f"{NET}.1", FAR) if name == "far" else ()))
         fleet.wait_for_nodes()
-        files = {"client_app.py": "from flwr.clientapp import ClientApp\n\napp = ClientApp()\n"}
-        files["server_app.py"] = SERVER
+        files = {"client_app.py": NO_CLIENT, "server_app.py": SERVER}
         app = write_app(root / "app", "distant", files, "devices = 1\ncycles = 1\nt = 1.0\nout = ''\n")
         out = root / "records.jsonl"
         fleet.run(app, {"devices": len(NAMES), "cycles": CYCLES, "t": T, "out": str(out)})

@@ -214,6 +214,21 @@ def test_a_quorum_goes_on_and_the_others_are_not_called_late(clock):
     assert_same(model, reference(strategy.records))
 
 
+def test_cycles_do_not_run_by_while_everybody_is_at_work(clock):
+    """Nobody can do its task within T, so that there is nobody to wait for: a cycle still takes its time."""
+    calls, t = [], T / 6
+    grid = SlowGrid(fleet_app(simulated=False, calls=calls), clock)
+    strategy, model = trained(grid, 6, cycle_time_s=t)
+    given = [row for record in strategy.records for row in record.learners if row.samples]
+    assert min(row.span for row in given) > 1
+    assert not any("given up" in note for record in strategy.records for note in record.notes)
+    used = [(row.learner, row.moved_from) for r in strategy.records for row in r.learners if row.moved_weight]
+    assert len(used) == len(set(used)) >= 2 * len(SPEEDS) - 2
+    # Nor does a cycle last longer than T.
+    assert 4 * t < clock.now <= 6.1 * t
+    assert_same(model, reference(strategy.records))
+
+
 def test_an_update_that_cannot_be_used_is_on_record_and_the_learner_works_on(clock, monkeypatch):
     grid = SlowGrid(fleet_app(simulated=False, calls=[]), clock)
     made = update

@@ -1,17 +1,21 @@
 """A device in one process that speaks to the SuperLink as a SuperNode does, without a process per message.
 
-    python -m tests.deployment.light_client HOST:PORT FILE
+    python -m bench.light_client HOST:PORT FILE
 
 FILE is JSON: its name, seconds per sample and epoch, samples, and what it is to do in which cycle: `kill` in
 the middle of that cycle's task, `slow` from a cycle to another by a factor, `nan` from a cycle on.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
@@ -33,13 +37,13 @@ from flwr_mel.clientapp import Assignment, MelMod
 _PAUSE_S = 0.5
 
 
-def make_app(role):
+def make_app(role: dict[str, Any]) -> ClientApp:
     """Build an app that sleeps for as long as its work takes, and does what its role says."""
     costs = dict.fromkeys(wire.COEFFICIENTS, 0.0) | {"mel-c2": role["pace"]}
     app = ClientApp(mods=[MelMod({wire.LEARNER: role["name"], wire.MAX_SAMPLES: role["samples"], **costs})])
 
     @app.train()
-    def train(message, context):
+    def train(message: Message, context: Context) -> Message:  # noqa: ARG001
         task = Assignment.from_message(message)
         first, last, factor = role.get("slow", (0, 0, 1))
         seconds = role["pace"] * task.epochs * task.samples * (factor if first <= task.cycle < last else 1)
@@ -47,7 +51,7 @@ def make_app(role):
             time.sleep(seconds / 2)
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(seconds)
-        (model,) = message.content["arrays"].to_numpy_ndarrays()
+        (model,) = message.content.array_records["arrays"].to_numpy_ndarrays()
         model = model + 1
         if "nan" in role and task.cycle >= role["nan"]:
             model = np.full_like(model, np.nan)
@@ -57,7 +61,8 @@ def make_app(role):
     return app
 
 
-def handle(app, context, message):
+def handle(app: ClientApp, context: Context, message: Message) -> Message:
+    """Answer a message, as Flower does where the app raises."""
     try:
         return app(message, context)
     except Exception as error:
@@ -65,7 +70,7 @@ def handle(app, context, message):
         return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
 
-def main(address, path):
+def main(address: str, path: str) -> None:
     role = json.loads(Path(path).read_text())
     app = make_app(role)
     with http_request_response(address, True, None, None, None, None) as connection:
@@ -82,8 +87,8 @@ def main(address, path):
                 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, run, node_id
                 message = pull_and_inflate_object_from_tree(
                     tree,
-                    lambda key, run=run: pull(run, key),
-                    lambda key, run=run: confirm(run, key),
+                    partial(pull, run),
+                    partial(confirm, run),
                     return_type=Message,
                 )
                 message.metadata.__dict__["_message_id"] = tree.object_id
@@ -94,7 +99,7 @@ def main(address, path):
                     wanted, session = send(reply, get_object_tree(reply), time.monotonic() - start)
                     push_objects(
                         get_all_nested_objects(reply),
-                        lambda key, data, run=run, session=session: push(run, session, key, data),
+                        partial(push, run, session),
                         object_ids_to_push=wanted,
                     )
             except RunNotRunningException:
