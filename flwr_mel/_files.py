@@ -46,8 +46,14 @@ def atomically(path: str | os.PathLike[str], write: Callable[[Any], object], mod
         with suppress(OSError):
             part.unlink()
         if isinstance(error, OSError):
-            error.filename, error.filename2 = error.filename or str(target), None
+            _about(error, error.filename or str(target))
         raise
+
+
+def _about(error: OSError, path: str) -> None:
+    """Have an error name this file alone."""
+    error.filename = path
+    del error.filename2  # None would be printed
 
 
 def check_room(directory: str | os.PathLike[str], needed: int) -> None:
@@ -74,7 +80,7 @@ def check_room(directory: str | os.PathLike[str], needed: int) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        error.filename, error.filename2 = str(place), None
+        _about(error, str(place))
         raise
     free = shutil.disk_usage(place).free
     if free < needed:

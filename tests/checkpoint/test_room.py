@@ -29,6 +29,7 @@ def test_a_disk_that_takes_nothing(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert error.value.filename == str(tmp_path)
+    assert str(error.value) == f"[Errno 27] File too large: {str(tmp_path)!r}"
 
 
 def test_a_file_of_records_that_cannot_be_one(tmp_path):
