@@ -34,7 +34,7 @@ from flwr.supernode.fleet_http_connection import http_request_response
 from flwr_mel import wire
 from flwr_mel.clientapp import Assignment, MelMod
 
-_PAUSE_S = 0.5
+_PAUSE_S = 2.0
 
 
 def make_app(role: dict[str, Any]) -> ClientApp:

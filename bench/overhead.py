@@ -1,4 +1,4 @@
-"""What a cycle takes beside the work on real processes: ``python -m bench.overhead [--cycles 8]``.
+"""What a cycle takes beside the work on real processes: ``python -m bench.overhead [--cycles 6]``.
 
 Four SuperNodes on loopback and a client that does nothing, so that all time is overhead. Flower's own loop
 (plain FedAvg) and MelStrategy around it, on processes started in three ways: where Python must compile
@@ -78,7 +78,7 @@ def main(grid, context):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cycles", type=int, default=8)
+    parser.add_argument("--cycles", type=int, default=6)
     parser.add_argument("--no-write", action="store_true", help="print only")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended, whoever ends us

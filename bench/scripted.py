@@ -32,7 +32,7 @@ from flwr_mel.records.follow import History
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, CLI = Path(__file__).parent / "results" / "scripted.json", ROOT / "docs" / "CLI.md"
-DEVICES, CYCLES, T, PROMISED = 20, 20, 30.0, 0.8
+DEVICES, CYCLES, T, PROMISED = 20, 20, 40.0, 0.8
 #: Cycles in which the disk takes nothing.
 FULL = (9, 10, 11)
 
@@ -144,7 +144,7 @@ def write_script(seed: int) -> tuple[dict[str, Role], str]:
     rng = np.random.default_rng(seed)
     names = [f"device-{k:02d}" for k in range(DEVICES)]
     roles: dict[str, Role] = {
-        name: {"name": name, "pace": float(rng.uniform(0.02, 0.03)), "samples": 400} for name in names
+        name: {"name": name, "pace": float(rng.uniform(0.025, 0.035)), "samples": 400} for name in names
     }
     killed, slowed, liar = np.split(rng.permutation(names)[:6], [2, 5])
     for name in killed.tolist():

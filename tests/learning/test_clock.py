@@ -177,6 +177,31 @@ def test_looks_are_rare_where_one_waits_long_or_they_are_slow():
     assert pause_s(0.0, look_s=0.5) == 2.0, "a SuperLink that needs half a second rests four times as long"
 
 
+def test_replies_that_take_long_to_fetch_do_not_delay_the_next_look(clock):
+    """Fetching is no burden by asking: eight replies of a second each once made the ninth 32 s late."""
+
+    class Fetching(DelayedGrid):
+        def push_messages(self, messages):
+            ids = super().push_messages(messages)
+            self.ready = {key: 0.0 if k < 8 else 0.5 for k, key in enumerate(ids)}
+            return ids
+
+        def pull_messages(self, message_ids):
+            found = list(super().pull_messages(message_ids))
+            clock.sleep(1.0 * len(found))
+            return found
+
+    grid, trips = Fetching(app(clock, 0.0), 9, clock), RoundTrips()
+    content = {"arrays": ArrayRecord([np.zeros(1)])}
+    task = {wire.EPOCHS: 1, wire.SAMPLES: 2, wire.CYCLE: 1, wire.SEED: 1}
+    messages = [
+        Message(RecordDict({**content, "config": ConfigRecord(task)}), dst_node_id=k, message_type="train")
+        for k in range(1, 10)
+    ]
+    assert len(list(TimedGrid(grid, trips).send_and_receive(messages))) == 9
+    assert clock.now < 9 * 1.0 + 5.0
+
+
 class SlowClient(ClientProxy):
     def __init__(self, clock):
         super().__init__("1")
