@@ -85,7 +85,7 @@ def main(grid, context):
     strategy = MelStrategy(
         MelFedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1),
         cycle_time_s=config["t"],
-        max_epochs=2,
+        max_epochs=1,
         enforce_deadline=True,
         learning=Learning(on_time=config["promised"], of="cycle"),
         stragglers="span",
@@ -144,7 +144,7 @@ def write_script(seed: int) -> tuple[dict[str, Role], str]:
     rng = np.random.default_rng(seed)
     names = [f"device-{k:02d}" for k in range(DEVICES)]
     roles: dict[str, Role] = {
-        name: {"name": name, "pace": float(rng.uniform(0.025, 0.035)), "samples": 400} for name in names
+        name: {"name": name, "pace": float(rng.uniform(0.035, 0.045)), "samples": 400} for name in names
     }
     killed, slowed, liar = np.split(rng.permutation(names)[:6], [2, 5])
     for name in killed.tolist():

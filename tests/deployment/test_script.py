@@ -73,7 +73,7 @@ def test_who_slows_down_gets_less_and_is_used_again(told):
             continue
         first, last, _ = role["slow"]
         rows = rows_of(records, name)
-        work = {cycle: row.samples / row.span for cycle, row in rows.items() if row.asked}
+        work = {cycle: row.epochs * row.samples / row.span for cycle, row in rows.items() if row.asked}
         onset = min(cycle for cycle in work if cycle >= first)
         assert rows[onset].outcome in (Outcome.LATE, Outcome.BUSY)
         assert rows[onset].standing in (Standing.LATE, Standing.WORKING)

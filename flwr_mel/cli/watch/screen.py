@@ -210,8 +210,12 @@ def _table(out: Console, rows: Sequence[LearnerRecord], record: CycleRecord) -> 
     # What the server's clock says of a real learner's task stands in the place of its own word.
     real = record.real
     names = ["learner", "epochs", "samples", *(("planned", "took") if real else ("predicted", "reported"))]
-    names += ["limited by" if out.width >= 100 else "limit", "outcome"]
-    cells = [[*_task(row, real=real), _outcome(row)] for row in rows]
+    # In a narrow terminal what became of a real learner needs the room.
+    limits = out.width >= 100 or not real
+    names += [*(["limited by" if out.width >= 100 else "limit"] if limits else []), "outcome"]
+    cells = [
+        [*_task(row, real=real), *([str(row.limited_by)] if limits else []), _outcome(row)] for row in rows
+    ]
     # Numbers stay whole; names may take a quarter of the room, and the outcome what is left.
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     widths[0] = max(min(widths[0], out.width // 4), len(names[0]))
@@ -238,7 +242,6 @@ def _task(row: LearnerRecord, *, real: bool) -> list[str]:
         printable(row.learner),
         *task,
         "-" if took is None else f"{digits(took)} s",
-        str(row.limited_by),
     ]
 
 
