@@ -41,7 +41,7 @@ def main(grid, context):
         learning=Learning(),
         callbacks=[JsonlWriter(Path(config["out"]))],
     )
-    strategy.start(grid, ArrayRecord([np.zeros(100_000)]), num_rounds=config["cycles"])
+    strategy.start(grid, ArrayRecord([np.zeros(200_000)]), num_rounds=config["cycles"])
 """
 
 
