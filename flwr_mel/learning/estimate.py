@@ -197,17 +197,19 @@ class Estimate:
         if seen.late_after_s is not None:
             missing = _log_ratio(seen.late_after_s, sum(expected))
             # Nobody knows how late it would have been, nor why: less computing helps in any case.
-            self._brake(level, seen, self.compute.mean + missing + _GROWTH, None)
+            self._brake(level, seen, self.compute.mean + missing + _GROWTH, None, REACH)
             for x in (self.compute, self.link):
                 x.observe_at_least(x.mean + missing, self._drift(x, learning))
         elif seen.train_s is not None or seen.round_trip_s is not None:
             train_s, link_s = self._split(seen, compute, expected)
+            whole_s = train_s + (expected[1] if link_s is None else link_s)
             train_s = self._without_call(train_s, steps, c2, learning)
             self._brake(
                 level,
                 seen,
                 _log_ratio(train_s, compute),
                 None if link_s is None else _log_ratio(link_s, link),
+                _log_ratio(whole_s, seen.planned_s or whole_s),
             )
             self.delivered += 1
             self._learn(self.compute, train_s, compute, learning)
@@ -221,8 +223,14 @@ class Estimate:
         self._account(seen, level)
         self.idle = 0
 
-    def _brake(self, level: float, seen: Observation, compute: float, link: float | None) -> None:
-        """Bound the next plans by what a task took, in log-factors, and by what it was planned with."""
+    def _brake(
+        self, level: float, seen: Observation, compute: float, link: float | None, over: float
+    ) -> None:
+        """Bound the next plans by what a task took, in log-factors, and by what it was planned with.
+
+        `over` is by how much all of it took longer than planned: who was in time gets no fewer samples, even
+        if computing, of which there may be little, took more of the time than it was given.
+        """
         if not seen.planned_s:
             return
         planned = [math.log(factor) for factor in self.factors(level)[:2]]
@@ -231,8 +239,8 @@ class Estimate:
             floor = plan - _GROWTH if x.seen >= _KNOWN else -REACH
             floors.append(floor if took is None or took <= plan else max(took, floor))
         self.floor = (min(max(floors[0], -REACH), REACH), min(max(floors[1], -REACH), REACH))
-        over = max(compute - planned[0], 0.0)
-        fits = seen.samples * (math.exp(-over) if over else 2)
+        slower = max(compute - planned[0], 0.0) if over > 0 else 0.0
+        fits = seen.samples * (math.exp(-slower) if slower else 2)
         self.samples = max(min(int(fits), MAX_COUNT), 1)
 
     def _without_call(self, train_s: float, steps: float, c2: float, learning: Learning) -> float:

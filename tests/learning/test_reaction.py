@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flwr_mel import wire
-from flwr_mel.learning import Estimate, Learning
+from flwr_mel.learning import Estimate, Learning, Observation
 from flwr_mel.orchestrator import Orchestrator, Settings
 from flwr_mel.records import Outcome
 
@@ -141,6 +141,16 @@ def test_a_liar_of_endless_speed_and_data_gets_no_more_than_its_bounds():
         others = np.median([rows[k].samples for k in range(4)])
         assert rows[4].samples <= 2.6 * others, options
         assert min(rows[k].samples for k in range(4)) > 0
+
+
+def test_computing_that_is_little_of_a_task_in_time_cuts_no_samples():
+    """Computing took 14 ms in place of 3 of a task of 12 s that was back in time; samples fell to a fifth."""
+    learning = Learning()
+    for trip, expected in ((12.0, 120), (60.0, 12)):
+        x = Estimate.start((1e-6, 0.0, 12.0, 0.0, 0.0, 0.0), declared=True, assumed=False, learning=learning)
+        seen = Observation(50, 60, train_s=0.014, round_trip_s=trip, planned_s=13.0)
+        x.observe((1e-6, 0.0, 12.0, 0.0, 0.0, 0.0), seen, learning, 0.5)
+        assert x.samples == pytest.approx(expected, abs=2)
 
 
 def test_where_nothing_is_learnt_declared_costs_are_believed():
