@@ -11,6 +11,7 @@ many examples, new ones in every run; otherwise its examples follow from the tes
 import gc
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -22,6 +23,11 @@ sys.dont_write_bytecode = False
 sys.pycache_prefix = str(Path(__file__).parents[1] / "build" / "pycache")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+
+# Started in the background of a script, tests would hand on that SIGINT is ignored, and wait for ever for the
+# processes that they end with it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Which files share a worker, by the mark of their tests, in which order: the last that fits counts. What is
 #: started for many tests costs while it waits: whoever uses it comes together, and whoever kills it last.
