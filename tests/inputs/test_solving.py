@@ -114,6 +114,9 @@ def test_the_solvers_refuse_a_table_that_does_not_fit():
     assert "total_samples must be small enough" in complaint(allocate, deep, Exact(objective="progress"))
     many = [[1e-9] * 300, *[[0.0] * 300] * 5]
     large = AllocationProblem(Coefficients(*many), 1000.0, total_samples=300, staleness=2**40)
+    assert allocate(large, Exact()).status is Status.OPTIMAL  # nor do wide windows
+    many = [[1e-9] * 40_000, *[[0.0] * 40_000] * 5]
+    large = AllocationProblem(Coefficients(*many), 1000.0, total_samples=40_000, staleness=9_000)
     assert "staleness must be small enough" in complaint(allocate, large, Exact())
     assert "Lower it, or set max_epochs" in complaint(allocate, large, Exact())
 

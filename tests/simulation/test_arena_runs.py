@@ -46,9 +46,10 @@ def test_begun_elsewhere_it_goes_on_and_makes_the_same_bytes(tiny, alone, tmp_pa
     assert len(lines) == 1 + 2 * (4 + 1)
     assert json.loads(lines[0])["about"]["bouts"] == 10
     out = tmp_path / "out"
-    (out / "bouts").mkdir(parents=True)
-    for path in sorted((alone / "bouts").iterdir())[::3]:
-        shutil.copy(path, out / "bouts")
+    for kind in ("bouts", "logs"):
+        (out / kind).mkdir(parents=True)
+        for path in sorted((alone / kind).iterdir())[::3]:
+            shutil.copy(path, out / kind)
     call("arena", tiny, "--out", out, "--workers", 1, "--ray-address", cluster.address)
     assert files(alone).items() <= files(out).items()
 
