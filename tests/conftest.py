@@ -1,11 +1,11 @@
 """What a test starts decides when and where it runs; the engine that all tests share.
 
-pytest-xdist runs one file on one worker. Files that start SuperLinks, and files that start Flower's engine,
-run one after the other on one worker each, so that they can share what they start and never start much at
-once. They come first, because they take longest; the other workers run all other tests meanwhile.
+pytest-xdist runs one file on one worker. Files that share what they start (a federation of real processes,
+Flower's engine, a Ray cluster) run one after the other on one worker. These lanes come first, because they
+take longest and wait for processes most of the time; all other tests keep the cores busy meanwhile.
 
-With FLWR_MEL_SLOW=1 (`make test-slow`) tests marked slow run as well, and hypothesis tries twenty times as
-many examples, new ones in every run; otherwise its examples follow from the tests alone.
+With FLWR_MEL_SLOW=1 (`make test-slow`) tests marked slow run as well, and hypothesis tries ten times as many
+examples as tests ask for, new ones in every run; otherwise half as many, which follow from the tests alone.
 """
 
 import gc
@@ -29,26 +29,32 @@ os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: Which files share a worker, by the mark of their tests, in which order: the last that fits counts. What is
-#: started for many tests costs while it waits: whoever uses it comes together, and whoever kills it last.
+#: Which files share a worker, in which order: the last that fits counts. What is started for many tests costs
+#: while it waits: whoever uses it comes together, and whoever kills it last. Tests with a lane's mark must be
+#: in a lane of that mark.
 LANES = {
-    "deployment": (
-        "tests/deployment/",
-        *(f"tests/deployment/test_{name}.py" for name in ("faults", "late", "proxy", "training", "truth")),
+    "federation": (
+        "deployment",
+        tuple(f"tests/deployment/test_{x}.py" for x in ("proxy", "training", "truth", "late", "faults")),
     ),
+    "cluster": (
+        "engine",
+        tuple(f"tests/simulation/test_{x}.py" for x in ("arena_runs", "runs", "sweep")),
+    ),
+    "servers": ("deployment", ("tests/deployment/",)),
     "engine": (
-        "tests/simulation/test_modes.py",
-        "tests/flower/",
-        "tests/flower/test_workers_that_die.py",
-        "tests/examples/",
-        "tests/simulation/test_arena_runs.py",
-        "tests/simulation/test_runs.py",
-        "tests/simulation/test_sweep.py",
+        "engine",
+        (
+            "tests/simulation/test_modes.py",
+            "tests/flower/",
+            "tests/flower/test_workers_that_die.py",
+            "tests/examples/",
+        ),
     ),
 }
 SLOW = os.environ.get("FLWR_MEL_SLOW") == "1"
-#: How many times as many examples hypothesis tries then.
-DEPTH = 20
+#: How many times as many examples hypothesis tries as a test asks for.
+DEPTH = 10 if SLOW else 0.5
 # One commit, one result: new examples are looked for by `make test-slow`.
 settings.register_profile("mel", derandomize=not SLOW)
 settings.load_profile("mel")
@@ -59,7 +65,7 @@ def path_of(item):
 
 
 def lane_of(path):
-    return next((name for name, places in LANES.items() if path.startswith(places)), None)
+    return next((name for name, (_, places) in LANES.items() if path.startswith(places)), None)
 
 
 def pytest_itemcollected(item):
@@ -67,30 +73,32 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.engine)
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker(pytest.mark.fuzz)
-        if SLOW:
-            search_deeper(getattr(item.obj, "__func__", item.obj))
+        search(getattr(item.obj, "__func__", item.obj))
 
 
-def search_deeper(test):
-    """Raise a test's own number of examples; hypothesis has no public way to do that from outside."""
+def search(test):
+    """Change a test's own number of examples; hypothesis has no public way to do that from outside."""
     own = test._hypothesis_internal_use_settings
-    if not getattr(test, "searches_deeper", False):  # one function makes many parametrized tests
-        test._hypothesis_internal_use_settings = settings(own, max_examples=DEPTH * own.max_examples)
-        test.searches_deeper = True
+    if not getattr(test, "depth_is_set", False):  # one function makes many parametrized tests
+        examples = max(round(DEPTH * own.max_examples), 1)
+        test._hypothesis_internal_use_settings = settings(own, max_examples=examples)
+        test.depth_is_set = True
 
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        for name in LANES:
-            if item.get_closest_marker(name) and lane_of(path_of(item)) != name:
+        mark, _ = LANES.get(lane_of(path_of(item)), (None, ()))
+        for wanted in {wanted for wanted, _ in LANES.values()} - {mark}:
+            if item.get_closest_marker(wanted):
                 raise pytest.UsageError(
-                    f"{item.nodeid} is marked {name}: add its file to LANES in tests/conftest.py"
+                    f"{item.nodeid} is marked {wanted}: add its file to LANES in tests/conftest.py"
                 )
 
     def place(item):
         path = path_of(item)
         lane = lane_of(path)
-        fits = [n for n, start in enumerate(LANES.get(lane, ())) if path.startswith(start)]
+        _, places = LANES.get(lane, (None, ()))
+        fits = [n for n, start in enumerate(places) if path.startswith(start)]
         return [*LANES, None].index(lane), fits[-1:]
 
     items.sort(key=place)

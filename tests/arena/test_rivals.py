@@ -60,7 +60,7 @@ def test_all_are_tuned_alike(name):
     assert len(set(RIVALS[name])) == 4
 
 
-@pytest.mark.parametrize("choice", range(1, 4))
+@pytest.mark.parametrize("choice", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (2, 3))])
 @pytest.mark.parametrize("name", RIVALS)
 def test_other_settings_run_too(name, choice):
     fight(Bout(replace(SMALL, rounds=1.5), name, choice, 0))

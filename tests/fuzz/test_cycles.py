@@ -65,8 +65,8 @@ def test_whole_cycles_of_the_message_api():
         assert np.isfinite(np.hstack(list(said.values()))).all()
         if outcome is not Outcome.USED:
             assert said == metrics
-    assert outcomes[Outcome.USED] > 50
-    assert outcomes[Outcome.REFUSED] > 100
+    assert outcomes[Outcome.USED] > sum(outcomes.values()) / 20
+    assert outcomes[Outcome.REFUSED] > sum(outcomes.values()) / 10
 
 
 def _arrays(content):
@@ -115,8 +115,8 @@ def test_whole_cycles_of_the_classic_api():
         assert np.isfinite(said["loss"])
         if outcome is not Outcome.USED:
             assert said == metrics
-    assert outcomes[Outcome.USED] > 50
-    assert outcomes[Outcome.REFUSED] > 100
+    assert outcomes[Outcome.USED] > sum(outcomes.values()) / 20
+    assert outcomes[Outcome.REFUSED] > sum(outcomes.values()) / 10
 
 
 def test_evaluations_never_end_the_run():

@@ -1,4 +1,4 @@
-"""Everything that parses a stranger's words, fed with 100,000 bent inputs: understood or refused."""
+"""Everything that parses a stranger's words, fed with bent inputs: understood or refused."""
 
 import numpy as np
 from flwr.app import Message, RecordDict
@@ -15,7 +15,7 @@ from flwr_mel.orchestrator import Capability, RefusedUpdate, brief, odd_metrics
 from flwr_mel.serverapp.replies import read_reply
 from tests import attacks
 from tests.attacks import MODEL, npy, pick
-from tests.fuzz.tools import PLANNED, check_words, inputs
+from tests.fuzz.tools import PLANNED, check_words, inputs, tried
 
 
 def test_there_are_a_hundred_thousand_inputs():
@@ -38,7 +38,7 @@ def test_bytes_are_decoded_as_numpy_does_or_refused():
         theirs = np.load(attacks.io.BytesIO(data), allow_pickle=False)
         assert (theirs.shape, theirs.dtype) == (array.shape, array.dtype)
         assert theirs.tobytes() == array.tobytes()
-    assert accepted > 1_000
+    assert accepted > tried("bytes") / 70
 
 
 def test_words_are_understood_or_refused():
@@ -54,7 +54,7 @@ def test_words_are_understood_or_refused():
         assert capability.learner.isprintable()
         assert 0 < len(capability.learner) <= 200
         assert capability.max_samples is None or 0 <= capability.max_samples <= 2**40
-    assert able > 500
+    assert able > tried("words") / 28
 
 
 def test_replies_are_clean_or_refused():
@@ -82,7 +82,7 @@ def test_replies_are_clean_or_refused():
             assert array.shape == array.numpy().shape == MODEL[key].shape
             assert array.dtype == str(array.numpy().dtype)
             assert array.numpy().dtype.kind == MODEL[key].dtype.kind
-    assert clean > 300
+    assert clean > tried("replies") / 17
 
 
 def test_tasks_from_a_malicious_server_are_understood_or_refused():
@@ -113,7 +113,7 @@ def test_tasks_from_a_malicious_server_are_understood_or_refused():
         assigned.rng()
         assert len(assigned.choose(10)) <= 10
         assert all(len(part) == assigned.samples for part in assigned.shard or ())
-    assert read > 200
+    assert read > tried("tasks") / 60
 
 
 def test_one_learners_metrics_never_have_another_refused():
