@@ -156,13 +156,9 @@ class Training:
 
 
 def test_training_survives_its_server(federation):
-    """Two kills of the ServerApp, one of the whole SuperLink, then the end."""
-    training = Training(federation, "interrupted", cycles=3)
-    assert training.run_until(lambda: True)
-    training.kill()
+    """The SuperLink is killed, and with it the ServerApp; `make test-slow` kills ServerApps alone."""
+    training = Training(federation, "interrupted", cycles=2)
     assert training.run_until(lambda: cycles_in(training.run_dir) >= 1)
-    training.kill()
-    assert training.run_until(lambda: cycles_in(training.run_dir) >= 2)
     federation.kill_superlink()
     federation.start_superlink()
     training.finish()

@@ -82,6 +82,7 @@ def test_files_are_of_print_size_small_and_not_empty(drawn):
         assert path.stat().st_size < 150_000
 
 
+@pytest.mark.slow
 def test_a_second_call_gives_the_same_bytes_whatever_the_users_settings(rows, drawn, tmp_path):
     before = mpl.rcParams["font.size"]
     with mpl.rc_context({"font.size": 17, "savefig.dpi": 50}):

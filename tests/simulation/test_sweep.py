@@ -63,10 +63,8 @@ def test_a_sweep_leaves_one_line_per_cell_with_the_bits_of_the_strategy(finished
     assert len(list((finished / "trainings").iterdir())) == 5
 
 
-@pytest.mark.parametrize(
-    ("how", "code"),
-    [(signal.SIGTERM, 130), pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_killed_and_restarted_it_gives_the_same_bytes(
     how, code, finished, sweep_file, tmp_path, env, call, cluster
 ):
