@@ -43,7 +43,7 @@ def check_transport(carrier: object, settings: Settings) -> None:
     settings : Settings
         Only parallelized mode without `allow_insecure_shards` is checked.
     """
-    if settings.mode is Mode.FEDERATED or settings.allow_insecure_shards or _in_memory(_innermost(carrier)):
+    if settings.mode is Mode.FEDERATED or settings.allow_insecure_shards or in_memory(carrier):
         return
     trouble = insecurity(carrier, superlink_command(), os.environ.get(TRANSPORT_VARIABLE, ""))
     if trouble:
@@ -64,9 +64,9 @@ def insecurity(carrier: object, command: Sequence[str] | None, vouched: str) -> 
     vouched : str
         Value of `TRANSPORT_VARIABLE`.
     """
-    end = _innermost(carrier)
-    if _in_memory(end):
+    if in_memory(carrier):
         return ""
+    end = _innermost(carrier)
     seen = ""
     if getattr(end, "_insecure", None) is True:
         seen = "the SuperLink is reached without TLS"
@@ -130,8 +130,14 @@ def _innermost(carrier: Any) -> Any:
     return carrier
 
 
-def _in_memory(carrier: object) -> bool:
-    """Whether messages stay on this machine, or in the Ray cluster that the user started."""
+def in_memory(carrier: object) -> bool:
+    """Whether messages stay on this machine, or in the Ray cluster that the user started.
+
+    Parameters
+    ----------
+    carrier : object
+        As for `check_transport`.
+    """
     # By name, because Flower keeps these classes in private modules, some of which import Ray.
-    kinds = type(carrier).__mro__
+    kinds = type(_innermost(carrier)).__mro__
     return any(k.__name__ == "InMemoryGrid" or k.__module__.startswith("flwr.simulation.") for k in kinds)

@@ -166,6 +166,9 @@ class Tasks:
             quorum = 1.0 if measured else self._brain.settings.quorum
             record = self._brain.record
             self.clock.wait(self._brain.deadline_s, quorum, None if record is None else record.cycle_time_s)
+        elif not virtual:
+            # Messages live that long; but a reply that is being uploaded by then does not expire.
+            self.clock.wait(self._brain.deadline_s)
         self._left_s = monotonic()
         return [message for message, _ in self._sent.values()]
 

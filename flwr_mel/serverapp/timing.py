@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import ceil
+from math import ceil, inf
 from time import monotonic, sleep, time
 from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from flwr_mel.flower.transport import in_memory
 from flwr_mel.serverapp.in_progress import InProgress
+from flwr_mel.serverapp.looking import Looks
 
 # Between two looks for replies passes this share of the time waited so far: times are exact to about as much,
 # and the looks grow with the logarithm of the time, until they are as rare as Flower's own.
@@ -108,9 +110,17 @@ class RoundTrips:
         self._sent |= sent
         self._left |= sent
 
-    def arrived(self, replies: Iterable[Message]) -> None:
-        """Note that replies are there; errors of the engine are no replies."""
-        now = monotonic()
+    def arrived(self, replies: Iterable[Message], at: float | None = None) -> None:
+        """Note that replies are there; errors of the engine are no replies.
+
+        Parameters
+        ----------
+        replies : iterable of Message
+            What came.
+        at : float, optional
+            When, on `time.monotonic`; by default now.
+        """
+        now = monotonic() if at is None else at
         for reply in replies:
             since = self._sent.pop(reply.metadata.reply_to_message_id, None)
             if since is not None and not reply.has_error():
@@ -155,9 +165,11 @@ class TimedGrid:
     def __init__(self, grid: Grid, clock: RoundTrips) -> None:
         self._grid = grid
         self._clock = clock
+        # In memory there are no uploads, and threads would only cost.
+        self._looks = None if in_memory(grid) else Looks(grid.pull_messages)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_grid":  # not there yet, while being copied
+        if name in ("_grid", "_looks"):  # not there yet, while being copied
             raise AttributeError(name)
         return getattr(self._grid, name)
 
@@ -174,6 +186,23 @@ class TimedGrid:
         self._clock.arrived(replies)
         return replies
 
+    def look(self, message_ids: Iterable[str], patience_s: float = 1.0) -> list[Message]:
+        """Look for replies without waiting for those that are still being uploaded.
+
+        Parameters
+        ----------
+        message_ids : iterable of str
+            As for `pull_messages`.
+        patience_s : float
+            How long it may take.
+        """
+        if self._looks is None:
+            return list(self.pull_messages(message_ids))
+        found = self._looks.look(message_ids, patience_s)
+        for reply, at in found:
+            self._clock.arrived([reply], at)
+        return [reply for reply, _ in found]
+
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
@@ -186,15 +215,24 @@ class TimedGrid:
         timeout = min((seconds for seconds in (timeout, patience_s) if seconds is not None), default=None)
         enough = ceil(clock.quorum * len(open_ids))
         replies: list[Message] = []
+        if self._looks is not None:
+            self._looks.forget(clock.apart.open_ids())
+        # Where all are waited for anyway, one request for all is enough.
+        hurried = patience_s is not None or clock.quorum < 1 or bool(clock.apart.open_ids())
 
         def awaited() -> bool:
             return len(replies) < enough if enough else bool(clock.apart.open_ids())
 
         while awaited() and (timeout is None or monotonic() - start < timeout):
             looked = monotonic()
-            found = list(self.pull_messages([*open_ids, *clock.apart.open_ids()]))
-            # Most of a look that finds something is their way here, which is no burden by asking.
-            asked_s = (monotonic() - looked) / (1 + len(found))
+            ids = [*open_ids, *clock.apart.open_ids()]
+            if hurried and self._looks is not None:
+                found = self.look(ids, inf if timeout is None else start + timeout - looked)
+                asked_s = self._looks.asking_s
+            else:
+                found = list(self.pull_messages(ids))
+                # Most of a look that finds something is their way here, which is no burden by asking.
+                asked_s = (monotonic() - looked) / (1 + len(found))
             came = [reply for reply in found if not clock.apart.take_in(reply)]
             replies += came
             open_ids -= {reply.metadata.reply_to_message_id for reply in came}
