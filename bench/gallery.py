@@ -26,8 +26,8 @@ ROUNDS, MORE = 5, 3
 AIM = 1.5
 
 
-def measure(example: Example, out: Path) -> dict[str, Any]:
-    """Run a project both ways and compare.
+def measure(example: Example, out: Path, seed: int) -> dict[str, Any]:
+    """Run a project both ways with one seed and compare.
 
     Parameters
     ----------
@@ -35,12 +35,12 @@ def measure(example: Example, out: Path) -> dict[str, Any]:
         Which.
     out : Path
         Where its files go.
+    seed : int
+        Of what clients draw at random.
     """
     runs = {
-        wrapped: run(
-            example, wrapped=wrapped, out=out / ("wrapped" if wrapped else "vanilla"), config=rounds(wrapped)
-        )
-        for wrapped in (False, True)
+        wrapped: run(example, wrapped=wrapped, out=out / name, config=rounds(wrapped), seed=seed)
+        for wrapped, name in ((False, "vanilla"), (True, "wrapped"))
     }
     target = runs[False].accuracies[-1][1]
     cycles = runs[True].cycles
@@ -164,7 +164,7 @@ def main() -> None:
             for number in range(arguments.runs):
                 out = (arguments.out or Path(scratch)).absolute() / name / str(number)
                 try:
-                    runs.append(measure(GALLERY[name], out))
+                    runs.append(measure(GALLERY[name], out, number))
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
                     print(name, error, flush=True)
                     continue

@@ -76,6 +76,7 @@ def run(
     out: Path,
     speeds: tuple[float, ...] = SPEEDS,
     config: dict | None = None,
+    seed: int = 0,
 ) -> Run:
     """Run a copy of a project on Flower's Ray engine.
 
@@ -91,10 +92,13 @@ def run(
         How many times slower than the fastest each device is.
     config : dict, optional
         Changes to its run config.
+    seed : int
+        Of what its clients draw at random.
     """
     app = example.copy(out / "app", wrapped=wrapped)
     paces = ",".join(str(example.pace * speed) for speed in speeds)
     options = ["--paces", paces, "--nodes", str(len(speeds)), "--config", json.dumps(config or {})]
+    options += ["--seed", str(seed)]
     return _start("examples.common.engine", app, out, options)
 
 
@@ -128,6 +132,9 @@ def _start(module: str, app: Path, out: Path, options: list[str]) -> Run:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "OMP_NUM_THREADS": "1",
+        # Five processes import a project: compiling transformers anew takes each 25 s of a processor.
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(root / "build" / "pycache"),
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": f"{scratch}/hf",

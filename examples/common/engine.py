@@ -103,6 +103,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--paces", default="0", help="seconds per sample and epoch, by partition: 1e-4,1e-3")
     parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0, help="of what clients draw at random")
     parser.add_argument("--config", default="{}", help="changes to the run config, as JSON")
     arguments = parser.parse_args()
     sys.path.insert(0, str(arguments.app))
@@ -110,7 +111,8 @@ def main() -> None:
     config = flat(settings["config"]) | json.loads(arguments.config)
     logging.getLogger("flwr").addHandler(Lines(arguments.out / "server.jsonl"))
     keep_records(arguments.out / "cycles.jsonl")
-    witness = Witness(arguments.out / "clients.jsonl", tuple(float(x) for x in arguments.paces.split(",")))
+    paces = tuple(float(pace) for pace in arguments.paces.split(","))
+    witness = Witness(arguments.out / "clients.jsonl", paces, arguments.seed)
     run_simulation(
         ConfiguredServer(load(settings["components"]["serverapp"]), config, arguments.out),
         watched_client(settings["components"]["clientapp"], config, witness),

@@ -72,7 +72,7 @@ GALLERY = {
     for example in (
         Example("quickstart_pytorch", accuracy=0.85, pace=5e-4),
         Example("lightning", accuracy=0.6),
-        Example("huggingface_lora", accuracy=0.3),
+        Example("huggingface_lora", accuracy=0.3, pace=2e-3),
         Example("sklearn_logreg", accuracy=0.8, light=True),
         Example("numpy_mlp", accuracy=0.6, light=True),
         Example("opacus_dp", accuracy=0.5, private=(32, 0.1, 22)),

@@ -3,11 +3,14 @@
 import json
 import logging
 import os
+import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep, time
 
+import numpy as np
 from flwr.app import Context, Message
 
 from flwr_mel import wire
@@ -32,14 +35,19 @@ class Witness:
     paces : tuple of float
         Seconds that each partition takes for one epoch of one sample, if this machine is not slower. Not so
         many times what the processor took: that would make loading a library slow, too.
+    seed : int
+        With it, the partition and the round, the generators that a project may draw from begin every
+        training, so that runs repeat; what a project seeds itself stays as it is.
     """
 
     path: Path
     paces: tuple[float, ...]
+    seed: int = 0
 
     def __call__(self, message: Message, context: Context, call_next: Callable) -> Message:
         """Train, wait as long as the slower device would take, note what was done."""
         partition = int(context.node_config["partition-id"])
+        _sow([self.seed, partition, _round(message)])
         began, start = time(), monotonic()
         reply = call_next(message, context)
         if message.metadata.message_type == "train" and reply.has_content():
@@ -48,6 +56,22 @@ class Witness:
             sleep(max(start + pace * words["ran"] * words["rows"] - monotonic(), 0.0))
             note(self.path, partition=partition, began=began, pid=os.getpid(), **words)
         return reply
+
+
+def _round(message: Message) -> int:
+    """Return the number of the round, which projects get with their message in one of two ways."""
+    words = [unwatched(record) for record in message.content.config_records.values()]
+    told = [record["server-round"] for record in words if "server-round" in record]
+    return int(told[0] if told else message.metadata.group_id or 0)
+
+
+def _sow(entropy: list[int]) -> None:
+    """Seed the generators that everything in a process shares; torch only where it is used."""
+    seeds = np.random.SeedSequence(entropy).generate_state(3)
+    random.seed(int(seeds[0]))
+    np.random.seed(seeds[1])  # noqa: NPY002 (projects use it)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(int(seeds[2]))
 
 
 def _task(message: Message) -> dict[str, object]:
