@@ -72,11 +72,12 @@ YES, NO, UNKNOWN = "yes", "no", "unknown"
 #: Epochs the learner did, as far as the mod knows: what was laid, if it was read; else counted at the loader;
 #: else absent.
 EPOCHS_DONE = "mel-epochs-done"
-#: Samples per epoch, and who says so: "task" (`Assignment.choose` or `loader` picked them) or "reply" (the
-#: app's own num-examples, as sent: may be batches, or anything).
+#: Samples per epoch, and who says so: "task" (`Assignment.choose` or `loader` picked them), "loader" (the
+#: app's own num-examples are the batches of a torch DataLoader, and these its samples) or "reply" (the app's
+#: own num-examples, as sent: may be batches, or anything).
 SAMPLES_USED = "mel-samples-used"
 SAMPLES_FROM = "mel-samples-from"
-TASK, REPLY = "task", "reply"
+TASK, LOADER, REPLY = "task", "loader", "reply"
 #: Samples the learner has, if it gave them to `Assignment.choose` or `loader`; absent if not known.
 SAMPLES_HELD = "mel-samples-held"
 

@@ -22,6 +22,7 @@ from flwr.common import (
 )
 
 from flwr_mel import wire
+from flwr_mel.clientapp.drawn import counting
 from flwr_mel.clientapp.mod import MelMod, mel_mod
 from flwr_mel.clientapp.watch import WatchedDict, current
 
@@ -73,7 +74,8 @@ class MelClient(Client):
         token = current.set(watch)
         start = perf_counter()
         try:
-            result = self._client.fit(FitIns(ins.parameters, WatchedDict.over(config, watch)))
+            with counting() as watch.loaders:
+                result = self._client.fit(FitIns(ins.parameters, WatchedDict.over(config, watch)))
         finally:
             current.reset(token)
         seconds = perf_counter() - start

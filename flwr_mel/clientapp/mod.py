@@ -14,6 +14,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr_mel import wire
 from flwr_mel._text import error_line
 from flwr_mel.clientapp.capability import CapabilityFn, Source, describe, name_of, said
+from flwr_mel.clientapp.drawn import counting
 from flwr_mel.clientapp.limits import PrivateSteps
 from flwr_mel.clientapp.report import LONGEST, examples_in, report_of, simulated
 from flwr_mel.clientapp.watch import Watch, laid_over
@@ -77,6 +78,7 @@ class MelMod:
             except Exception as error:
                 log.exception("the epochs could not be laid over the config; the app does as it likes")
                 problem, watch.blind = problem or error_line(error, LONGEST), True
+            watch.loaders = laid.enter_context(counting())
             start = perf_counter()
             reply = call_next(message, context)
             seconds = perf_counter() - start

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flwr_mel import wire
+from flwr_mel.clientapp.drawn import samples_meant
 from flwr_mel.clientapp.watch import Watch
 
 LONGEST = 300
@@ -27,16 +28,22 @@ def report_of(watch: Watch, seconds: float, examples: float | None) -> dict[str,
     """
     words: dict[str, Any] = {wire.TRAIN_SECONDS: seconds, wire.EPOCHS_READ: watch.read}
     found = watch.own
+    used: float | None
+    used, source = watch.used, wire.TASK
+    if used is None:
+        used, source = samples_meant(watch.loaders, examples), wire.LOADER
+    if used is None:
+        used, source = examples, wire.REPLY
     optional = {
         wire.EPOCHS_KEY: found[0] if found else None,
         wire.OWN_EPOCHS: watch.own_epochs,
         wire.EPOCHS_DONE: watch.done,
         wire.SAMPLES_HELD: watch.held,
-        wire.SAMPLES_USED: watch.used if watch.used is not None else examples,
+        wire.SAMPLES_USED: used,
     }
     words |= {key: value for key, value in optional.items() if value is not None}
     if wire.SAMPLES_USED in words:
-        words[wire.SAMPLES_FROM] = wire.REPLY if watch.used is None else wire.TASK
+        words[wire.SAMPLES_FROM] = source
     return words
 
 

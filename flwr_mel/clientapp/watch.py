@@ -13,6 +13,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Context
 
 from flwr_mel import wire
+from flwr_mel.clientapp.drawn import Drawn
 
 log = logging.getLogger("flwr.mel")
 
@@ -78,6 +79,7 @@ class Watch:
         self.used: int | None = None
         self.held: int | None = None
         self.drawn = 0
+        self.loaders: Drawn = Counter()
 
     def place(self, config: Mapping[str, Any], *, add: bool = True) -> Place:
         """Find the epochs of one config, and what to lay over them."""

@@ -55,7 +55,8 @@ def weight_of(task: Task, settings: Settings, claimed: object, report: Mapping[s
         What its mod says.
     """
     if task.free:
-        said = report.get(wire.SAMPLES_USED) if claimed is None else claimed
+        batches = report.get(wire.SAMPLES_FROM) == wire.LOADER
+        said = report.get(wire.SAMPLES_USED) if claimed is None or batches else claimed
         return own_weight(said, settings.max_samples)
     allocated = task.samples if settings.max_samples is None else min(task.samples, settings.max_samples)
     return check_weight(claimed, allocated, report)

@@ -90,11 +90,7 @@ def remarks(state: State, settings: Settings, record: CycleRecord, back: Returne
             "the app follows neither the epochs nor the samples of its tasks, so that nothing can be planned "
             "and its rounds are what they were. " + _CHOOSE,
         ),
-        "batches": (
-            [row for row in rows if not row.free and back.claims.get(row.node, row.weight) < row.weight],
-            "the app reports fewer examples than samples were used, perhaps batches. What counts is the "
-            "server's own number of samples. Report len(loader.dataset), not len(loader)",
-        ),
+        "batches": _batches(rows, said, back.claims),
         "max_epochs": (
             [row for row in rows if row.limited_by is Limit.MAX_EPOCHS and settings.max_epochs is None],
             f"more epochs would fit into the time, but nobody does more than {MOST_EPOCHS} times the "
@@ -117,6 +113,25 @@ def remarks(state: State, settings: Settings, record: CycleRecord, back: Returne
         for kind, (who, text) in found.items()
         if who and kind not in state.remarked
     }
+
+
+def _batches(
+    rows: Sequence[LearnerRecord], said: Mapping[str, Mapping[str, object]], claims: Mapping[str, float]
+) -> tuple[Sequence[LearnerRecord], str]:
+    """Find who reports batches as examples: where it was seen, else where it looks like it."""
+    remedy = "Report len(loader.dataset), not len(loader)"
+    seen = [row for row in rows if said[row.node].get(wire.SAMPLES_FROM) == wire.LOADER]
+    if seen:
+        (claim, used) = claims.get(seen[0].node, 0), seen[0].samples_used or 0
+        return seen, (
+            f"the app reports the batches of its loader as examples ({claim:g} of {used:g} samples). "
+            f"What counts is the samples. {remedy}"
+        )
+    return (
+        [row for row in rows if not row.free and claims.get(row.node, row.weight) < row.weight],
+        "the app reports fewer examples than samples were used, perhaps batches. What counts is the "
+        f"server's own number of samples. {remedy}",
+    )
 
 
 def _left_out_of_plans(record: CycleRecord, settings: Settings) -> bool:

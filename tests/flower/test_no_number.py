@@ -17,7 +17,7 @@ class Played:
     def __init__(self, engine, directory, *, rounds=ROUNDS, **asked):
         self.path = directory
         plain = {"api": "message", "mods": "mel", "wrapped": True, "samples": False, "batches": False}
-        words = {**plain, "raises": False, "out": str(directory), "rounds": rounds, **asked}
+        words = {**plain, "loader": False, "raises": False, "out": str(directory), "rounds": rounds, **asked}
         config = {"local-epochs": OWN}
         self.log = engine.play(APP, directory, config=config, nodes=4, SLOWED=json.dumps(words))
 
@@ -88,6 +88,19 @@ def test_batches_in_place_of_samples_are_said_once_and_change_no_weight(api, eng
     notes = [note for record in played.records for note in record.notes if "perhaps batches" in note]
     assert len(notes) == 1
     assert "len(loader.dataset)" in notes[0]
+
+
+def test_batches_of_a_client_that_has_only_the_two_lines_are_counted_as_samples(api, engine, folder):
+    played = Played(engine, folder("loader"), api=api, batches=True, loader=True)
+    for record in played.records:
+        rows = record.learners
+        assert [row.samples for row in rows] == [row.weight for row in rows] == list(HELD)
+        assert [row.samples_used for row in rows] == list(HELD)
+    notes = [note for record in played.records for note in record.notes if "batches" in note]
+    assert len(notes) == 1
+    assert notes[0] in played.records[0].notes
+    assert "(2 of 32 samples)" in notes[0]
+    assert "Report len(loader.dataset), not len(loader)" in notes[0]
 
 
 @pytest.mark.parametrize(
