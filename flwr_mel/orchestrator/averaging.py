@@ -9,6 +9,12 @@ everybody's change per step, times the average number of steps:
 so that data count for p_k, whatever the work was. Steps are counted in samples, s_k = tau_k d_k: the batch
 size is everybody's and cancels.
 
+An update that took m cycles counts for its weight over sqrt(m), as the model has moved on meanwhile. Where
+data count as they are held, who reports every m-th cycle has to count m times as often as that, or its data
+would count for less than it holds. Counting m-fold at once, which was tried, made the model swing: between
+two reports it forgot labels that only slow learners hold. So such an update counts in each of m cycles, for
+n_k / sqrt(m), each time moved onto the present model (`flwr_mel.orchestrator.echoes`).
+
 Weights follow from what learners hold and how fast they are, which is their word. So that no word makes one
 of them the model, nobody has more than a share of the weight: half of it, or twice the mean share where that
 is less. Half, because who has more than that moves the model where it wants, whatever the others do; twice,
@@ -38,7 +44,9 @@ class Average(StrEnum):
     NOVA = "nova"
     """FedNova's, with p_k = d_k / d: data count as they were used."""
     NOVA_HELD = "nova-held"
-    """FedNova's, with p_k = n_k / n: data count as learners hold them, however little they used."""
+    """FedNova's, with p_k = n_k / n: data count as learners hold them, however little they used.
+
+    An update that took m cycles counts in m cycles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +62,7 @@ class Work:
     held : int, optional
         n_k; None: not known, then d_k stands in.
     cycles : int
-        How many it took: the weight is divided by their square root, as the model has moved on meanwhile;
-        where data count as they are held, it is multiplied by them before.
+        How many it took: the weight is divided by their square root, as the model has moved on meanwhile.
     learner : str
         Whose it is.
     """
@@ -176,10 +183,7 @@ def blend(average: Average, works: Sequence[Work], max_share: float | None = Non
         What share of the weight a learner may have.
     """
     held = average is Average.NOVA_HELD
-    # Who reports every m-th cycle counts m-fold then: else its data would count for less than it holds.
-    asked = [
-        discounted(x.held * x.cycles if held and x.held is not None else x.samples, x.cycles) for x in works
-    ]
+    asked = [discounted(x.held if held and x.held is not None else x.samples, x.cycles) for x in works]
     weights = asked
     if max_share is not None and works:
         weights = capped(asked, [x.learner or f"#{k}" for k, x in enumerate(works)], max_share)

@@ -16,9 +16,10 @@ from flwr_mel.orchestrator import cycle as cycles
 from flwr_mel.orchestrator import flights, hearing
 from flwr_mel.orchestrator.averaging import Average, Blend
 from flwr_mel.orchestrator.cycle_time import deadline_s
+from flwr_mel.orchestrator.echoes import given_up
 from flwr_mel.orchestrator.nobody import NobodyWorks, all_failed, never_used, no_one_can
 from flwr_mel.orchestrator.returned import Returned, Times
-from flwr_mel.orchestrator.settings import Settings, Stragglers
+from flwr_mel.orchestrator.settings import Settings
 from flwr_mel.orchestrator.shares import blended
 from flwr_mel.orchestrator.standing import flower_words
 from flwr_mel.orchestrator.state import CyclePlan, State
@@ -81,12 +82,7 @@ class Orchestrator:
         records : sequence of CycleRecord
             The last cycles before it.
         """
-        self.state = State.restored(snapshot, self.state)
-        if self.settings.stragglers is not Stragglers.SPAN and self.state.flights:
-            text = (
-                f"{len(self.state.flights)} tasks in progress are given up: stragglers is not 'span' any more"
-            )
-            self.state = replace(self.state, flights={}, notes=[*self.state.notes, text])
+        self.state = given_up(State.restored(snapshot, self.state), self.settings)
         self.records = list(records[-self.keep_records :])
 
     def remark(self, kind: str, text: str) -> None:
@@ -248,8 +244,9 @@ class Orchestrator:
 
     @property
     def origins(self) -> set[int]:
-        """The cycles with whose models tasks in progress began."""
-        return {x.cycle for x in (*self.state.flights.values(), *self.state.arrived.values())}
+        """The cycles with whose models tasks in progress began, and updates that count again."""
+        state = self.state
+        return {x.cycle for x in (*state.flights.values(), *state.arrived.values(), *state.echoes)}
 
     def due(self) -> list[str]:
         """Return the nodes whose tasks are over by the end of this cycle on the virtual clock."""
@@ -269,6 +266,7 @@ class Orchestrator:
         open_: Collection[str] = (),
         claims: Mapping[str, float] | None = None,
         bounded: Mapping[str, str] | None = None,
+        dropped: Mapping[str, str] | None = None,
         times: Times | None = None,
     ) -> None:
         """Put on record what came back; see `Returned`.
@@ -293,6 +291,8 @@ class Orchestrator:
             Samples by the apps' own account.
         bounded : mapping of node to str, optional
             Whose update was made smaller, and by how much.
+        dropped : mapping of str to str, optional
+            Which updates that should count again cannot, by `Echo.name`, and why.
         times : Times, optional
             When tasks left and replies came.
         """
@@ -309,6 +309,7 @@ class Orchestrator:
                 open_,
                 claims=claims or {},
                 bounded=bounded or {},
+                dropped=dropped or {},
                 times=times,
             )
         )
@@ -345,14 +346,15 @@ class Orchestrator:
         nodes : sequence of str
             Whose updates are used, after `settle`.
         moved : sequence of str
-            Whose updates of earlier cycles' tasks are, too; they come after the others.
+            Whose updates of earlier cycles' tasks are, too; they come after the others, and after these come
+            the record's echoes.
         """
         record = self.record
         if record is None:
             return None
         rows = {row.node: row for row in record.learners}
         own, earlier = [rows[node] for node in nodes], [rows[node] for node in moved]
-        found = blended(record.cycle, own, earlier, self.settings, len(record.learners))
+        found = blended(record.cycle, own, earlier, self.settings, len(record.learners), record.echoes)
         plain = self.settings.average is Average.SAMPLES and not moved and not any(found.bounded)
         return None if plain else found
 
@@ -365,7 +367,7 @@ class Orchestrator:
             What was wrong with it.
         """
         if self.record is not None:
-            self.record = cycles.reject(self.record, reason)
+            self.state, self.record = cycles.reject(self.state, self.record, reason)
             log.warning("cycle %d: %s", self.record.cycle, self.record.notes[-1])
 
     def observe(self, metrics: Mapping[str, object]) -> None:

@@ -18,7 +18,8 @@ from flwr_mel.allocation.objective import Objective
 from flwr_mel.allocation.solution import Status
 from flwr_mel.orchestrator.cycle_time import as_planned, deadline_s, in_force
 from flwr_mel.orchestrator.doubts import Doubt, Why
-from flwr_mel.orchestrator.flights import expected_s, give_up, land, take_off
+from flwr_mel.orchestrator.echoes import count_again
+from flwr_mel.orchestrator.flights import expected_s, give_up, land, others, take_off
 from flwr_mel.orchestrator.hearing import hear
 from flwr_mel.orchestrator.own_work import after_own_round, after_task, done, measurement
 from flwr_mel.orchestrator.pacing import OwnPace
@@ -70,7 +71,7 @@ def plan(
     new.cycle_time_s = force.cycle_time_s if force.paced and force.cycle_time_s else None
     record.notes, new.notes = new.notes, []
     again = _lost_on_the_way(new, settings, present)
-    record.learners = [_open_row(x, new, force) for x in present] + _others(new, present)
+    record.learners = [_open_row(x, new, force) for x in present] + others(new, present, settings)
     record.flower_s = None if state.virtual else expected_flower_s(present)
     chosen = of_the_chosen(force, len(nodes), len(state.connected or ()))
     tasks = _tasks(chosen, record, present, new.flights)
@@ -89,16 +90,6 @@ def _open_row(x: LearnerState, state: State, settings: InForce) -> LearnerRecord
     if x.name in state.flights:
         row.outcome, row.reason = Outcome.BUSY, f"works on the task of cycle {state.flights[x.name].cycle}"
     return row
-
-
-def _others(state: State, present: Sequence[LearnerState]) -> list[LearnerRecord]:
-    """Return rows of those who may not be given work in this cycle, but whose earlier work may count."""
-    names = {x.name for x in present}
-    return [
-        LearnerRecord(x.learner, x.node, Outcome.BUSY, f"works on the task of cycle {x.cycle}")
-        for x in {**state.flights, **state.arrived}.values()
-        if x.learner not in names
-    ]
 
 
 def _lost_on_the_way(new: State, settings: Settings, present: Sequence[LearnerState]) -> tuple[Task, ...]:
@@ -249,10 +240,11 @@ def settle(
     new = state.copy()
     rows = [_row(row, state.learners.get(row.node), force, back) for row in record.learners]
     record = land(new, replace(record, learners=rows), back)
+    record = count_again(new, settings, record, back)
     new.learners |= _watched(new, record.learners, force, back)
     if record.status == FREE:
         _add_up(record)
-    record = replace(record, learners=shared(record, settings))
+    record = shared(record, settings)
     new = watch_shares(new, settings, record)
     # Before the new words: what was planned rests on the old ones.
     late_after_s = deadline_s(settings, record) or record.cycle_time_s
@@ -349,26 +341,30 @@ def _after_own_round(
     return replace(x, own=own)
 
 
-def reject(record: CycleRecord, reason: str) -> CycleRecord:
+def reject(state: State, record: CycleRecord, reason: str) -> tuple[State, CycleRecord]:
     """Put on record that the model made of this cycle's updates is not used; the old one stays.
+
+    None of them counts again, or what was wrong would come again.
 
     Parameters
     ----------
+    state : State
+        After `settle`.
     record : CycleRecord
         From `settle`.
     reason : str
         What was wrong with the model.
     """
     who = [row.learner for row in record.learners if row.outcome is Outcome.USED or row.moved_weight]
+    who += sorted({x.learner for x in record.echoes} - set(who))
     text = f"{reason}: the old one stays. It was made of the updates of {', '.join(who)}"
     rows = [
-        replace(row, outcome=Outcome.REFUSED, weight=0, share=0.0, reason=reason)
-        if row.outcome is Outcome.USED
-        else row
+        replace(row, outcome=Outcome.REFUSED, weight=0, reason=reason) if row.outcome is Outcome.USED else row
         for row in record.learners
     ]
-    rows = [replace(row, moved_weight=0) if row.moved_weight else row for row in rows]
-    return replace(record, learners=rows, notes=[*record.notes, text])
+    rows = [changed(row, moved_weight=0, share=0.0) for row in rows]
+    record = replace(record, learners=rows, echoes=[], notes=[*record.notes, text])
+    return replace(state, echoes=()), record
 
 
 def close(state: State, settings: Settings, record: CycleRecord) -> tuple[State, CycleRecord]:

@@ -1,9 +1,9 @@
 """Tasks in progress: who is busy with which cycle's task, and what becomes of updates that come later.
 
 An update that was begun with the model of an earlier cycle is moved onto the present one (present model plus
-what the learner changed) and counts for its samples over the square root of the cycles that it took. Nobody
-waits for it. A task that is not back after twice the longest span is given up, so that the server keeps a
-bounded number of old models.
+what the learner changed) and counts for its samples over the square root of the cycles that it took; where
+data count as they are held, it counts again in later cycles (`echoes`). Nobody waits for it. A task that is
+not back after twice the longest span is given up, so that the server keeps a bounded number of old models.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from dataclasses import replace
 
 from flwr_mel import wire
 from flwr_mel.orchestrator.cycle_time import as_planned
+from flwr_mel.orchestrator.echoes import lasting
 from flwr_mel.orchestrator.hearing import Words, hear
 from flwr_mel.orchestrator.own_work import measurement
 from flwr_mel.orchestrator.returned import Returned
 from flwr_mel.orchestrator.settings import Settings, Stragglers
-from flwr_mel.orchestrator.state import Flight, State, Task
+from flwr_mel.orchestrator.shares import held_of
+from flwr_mel.orchestrator.state import Flight, LearnerState, State, Task
 from flwr_mel.orchestrator.trust import learn, learning_of
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
@@ -41,6 +43,28 @@ def give_up(state: State, settings: Settings, cycle: int) -> None:
         if cycle - flight.cycle > _PATIENCE * settings.max_span:
             del state.flights[name]
             state.notes.append(f"{name}: no reply to the task of cycle {flight.cycle}, which is given up")
+
+
+def others(state: State, present: Sequence[LearnerState], settings: Settings) -> list[LearnerRecord]:
+    """Return rows of those who may not be given work in this cycle, but whose earlier work may count.
+
+    Parameters
+    ----------
+    state : State
+        With the tasks in progress.
+    present : sequence of LearnerState
+        Those who may.
+    settings : Settings
+        Whether it matters what they hold.
+    """
+    names, rows = {x.name for x in present}, []
+    for x in {**state.flights, **state.arrived}.values():
+        if x.learner not in names:
+            row = LearnerRecord(x.learner, x.node, Outcome.BUSY, f"works on the task of cycle {x.cycle}")
+            who = state.learners.get(x.node) or state.absent.get(x.learner)
+            row.held = held_of(who, settings) if lasting(settings) else None
+            rows.append(row)
+    return rows
 
 
 def take_off(

@@ -56,6 +56,8 @@ class Returned:
         Samples by the apps' own account.
     bounded : mapping of node to str
         Whose update was made smaller, and by how much.
+    dropped : mapping of str to str
+        Which updates that should count again cannot be used any more, by `Echo.name`, and why.
     times : Times, optional
         By the server's clock. They are kept of real learners only.
     """
@@ -69,4 +71,5 @@ class Returned:
     open: Collection[str] = ()
     claims: Mapping[str, float] = field(default_factory=dict)
     bounded: Mapping[str, str] = field(default_factory=dict)
+    dropped: Mapping[str, str] = field(default_factory=dict)
     times: Times | None = None

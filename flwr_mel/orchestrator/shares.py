@@ -11,7 +11,7 @@ from flwr_mel.orchestrator.averaging import FEWEST, Average, Blend, Work, blend,
 from flwr_mel.orchestrator.problems import held_by
 from flwr_mel.orchestrator.settings import Mode, Settings, Stragglers
 from flwr_mel.orchestrator.state import LearnerState, State
-from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.records import CycleRecord, Echo, LearnerRecord, Outcome
 
 #: Data are told to be neglected when their share in the model is less than this part of their share in all
 #: data, in the mean of this many cycles at least: one cycle without a task is nothing to speak of.
@@ -50,6 +50,7 @@ def blended(
     moved: Sequence[LearnerRecord],
     settings: Settings,
     fleet: int = 0,
+    echoes: Sequence[Echo] = (),
 ) -> Blend:
     """Return how the updates of these learners are blended.
 
@@ -63,6 +64,8 @@ def blended(
         The rule.
     fleet : int
         How many learners there are: that few of them have reported is no reason to believe these more.
+    echoes : sequence of Echo
+        Which updates count again, after the others.
     """
     # What was done counts, as far as it is known: an app may have done other epochs than it was told.
     works = [Work(row.epochs_done or row.epochs, row.weight, row.held, 1, row.learner) for row in used]
@@ -70,12 +73,13 @@ def blended(
         Work(row.moved_epochs, row.moved_weight, row.held, cycle - row.moved_from + 1, row.learner)
         for row in moved
     ]
+    works += [Work(x.epochs, x.weight, x.held, x.cycles, x.learner) for x in echoes]
     learners = max(len({x.learner for x in works}), min(fleet, FEWEST))
     return blend(settings.average, works, bounded_share(settings.max_share, learners))
 
 
-def shared(record: CycleRecord, settings: Settings) -> list[LearnerRecord]:
-    """Return a cycle's rows with the shares of those whose updates are used.
+def shared(record: CycleRecord, settings: Settings) -> CycleRecord:
+    """Return a cycle's record with the shares of those whose updates are used.
 
     Parameters
     ----------
@@ -86,29 +90,34 @@ def shared(record: CycleRecord, settings: Settings) -> list[LearnerRecord]:
     """
     used = [row for row in record.learners if row.outcome is Outcome.USED]
     moved = [row for row in record.learners if row.moved_weight]
-    found = blended(record.cycle, used, moved, settings, len(record.learners))
-    shares = dict.fromkeys((row.node for row in record.learners), 0.0)
-    for row, share in zip([*used, *moved], found.shares, strict=True):
-        shares[row.node] += share
-    rows = [changed(row, share=shares[row.node]) for row in record.learners]
-    return _bounded(rows, [row.node for row in (*used, *moved)], found) if any(found.bounded) else rows
+    found = blended(record.cycle, used, moved, settings, len(record.learners), record.echoes)
+    # By name: of a learner that left there is no node, and its updates may count still.
+    names = [x.learner for x in (*used, *moved, *record.echoes)]
+    shares: dict[str, float] = {}
+    for name, share in zip(names, found.shares, strict=True):
+        shares[name] = shares.get(name, 0.0) + share
+    rows = [changed(row, share=shares.get(row.learner, 0.0)) for row in record.learners]
+    first = len(used) + len(moved)
+    echoes = [changed(x, share=s) for x, s in zip(record.echoes, found.shares[first:], strict=True)]
+    rows = _bounded(rows, names, found) if any(found.bounded) else rows
+    return replace(record, learners=rows, echoes=echoes)
 
 
-def _bounded(rows: Sequence[LearnerRecord], nodes: Sequence[str], found: Blend) -> list[LearnerRecord]:
+def _bounded(rows: Sequence[LearnerRecord], names: Sequence[str], found: Blend) -> list[LearnerRecord]:
     """Put on record whose weight is bounded, and what its share would have been."""
     total, asked = sum(found.weights), sum(found.asked)
     mine: dict[str, list[float]] = {}
-    for node, weight, more, cut in zip(nodes, found.weights, found.asked, found.bounded, strict=True):
-        sums = mine.setdefault(node, [0.0, 0.0, False])
-        mine[node] = [sums[0] + weight / total, sums[1] + more / asked, sums[2] or cut]
+    for name, weight, more, cut in zip(names, found.weights, found.asked, found.bounded, strict=True):
+        sums = mine.setdefault(name, [0.0, 0.0, False])
+        mine[name] = [sums[0] + weight / total, sums[1] + more / asked, sums[2] or cut]
     words = {
-        node: f"counts for {share:.1%} of the weight instead of {more:.1%}"
-        for node, (share, more, cut) in mine.items()
+        name: f"counts for {share:.1%} of the weight instead of {more:.1%}"
+        for name, (share, more, cut) in mine.items()
         if cut and more - share > _WORTH_A_WORD
     }
     return [
-        replace(row, bounded="; ".join(filter(None, (row.bounded, words[row.node]))))
-        if row.node in words
+        replace(row, bounded="; ".join(filter(None, (row.bounded, words[row.learner]))))
+        if row.learner in words
         else row
         for row in rows
     ]

@@ -11,7 +11,7 @@ from flwr_mel.learners.capability import Capability, Costs
 from flwr_mel.learning import Estimate
 from flwr_mel.orchestrator.doubts import Doubt, Why
 from flwr_mel.orchestrator.own_work import OwnWork
-from flwr_mel.records import Standing
+from flwr_mel.records import Echo, Standing
 
 #: How many learners that are gone are remembered at least.
 MOST_ABSENT = 1000
@@ -221,6 +221,8 @@ class State:
         Whose tasks are in progress, if late updates count.
     arrived : dict of name to Flight
         Whose updates are back from an earlier cycle's task and not used yet.
+    echoes : tuple of Echo
+        Updates that were used and count again in the coming cycles.
     told : set of str
         What people were told once and need not be told again.
     notes : list of str
@@ -254,6 +256,7 @@ class State:
     warned: set[str] = field(default_factory=set)
     flights: dict[str, Flight] = field(default_factory=dict)
     arrived: dict[str, Flight] = field(default_factory=dict)
+    echoes: tuple[Echo, ...] = ()
     told: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     remarked: set[str] = field(default_factory=set)
@@ -306,6 +309,7 @@ class State:
             "estimates": {name: x.estimate.as_dict() for name, x in everybody.items() if x.estimate},
             "idle": {name: x.idle for name, x in everybody.items() if x.idle},
             "flights": [asdict(x) | {"node": ""} for x in (*self.arrived.values(), *self.flights.values())],
+            "echoes": [asdict(x) for x in self.echoes],
             "own_work": {name: x.own.as_dict() for name, x in everybody.items() if x.own},
             "cycle_time_s": self.cycle_time_s,
         }
@@ -338,6 +342,7 @@ class State:
             absent=absent,
             flights={x["learner"]: Flight(**x) for x in snapshot.get("flights", ())},
             arrived={},
+            echoes=tuple(Echo(**x) for x in snapshot.get("echoes", ())),
             stopped=None,
             trained=done > 0,
             cycle_time_s=None if time_s is None else number("cycle_time_s", time_s, above=0),

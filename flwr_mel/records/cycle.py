@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -72,7 +72,7 @@ class LearnerRecord:
         there is none. The update was moved onto the present model.
     moved_epochs, moved_weight : int
         Epochs and samples of such an update; it counts for its samples over the square root of the cycles
-        that it took.
+        that it took, or for what the learner holds over it, and then again in later cycles: see `Echo`.
     held : int, optional
         n_k, the samples it has, as far as is known; None where the server ships them.
     share : float
@@ -163,6 +163,45 @@ class LearnerRecord:
         return f"{name}: {epochs}, {samples}{cycles}{limit}"
 
 
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """An update of an earlier cycle's task that counts again, in a cycle after the one in which it came.
+
+    Parameters
+    ----------
+    learner : str
+        Whose it is; it need not be there any more.
+    cycle : int
+        With whose model it began.
+    cycles : int
+        How many it took, m: from that one to the one in which it came, both included. In as many it counts,
+        each time moved onto the present model.
+    left : int
+        In how many later ones it counts still.
+    epochs, weight : int
+        Epochs and samples of it, as of `moved_epochs` and `moved_weight`.
+    held : int, optional
+        n_k when it came. It counts for n_k over the square root of m; d_k stands in where n_k is not known.
+    share : float
+        What part of the model's loss it is in this cycle. The share in its learner's row, if there is one,
+        includes it.
+    """
+
+    learner: str
+    cycle: int
+    cycles: int
+    left: int
+    epochs: int
+    weight: int
+    held: int | None = None
+    share: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """What adapters call it: a learner may have several."""
+        return f"{self.learner} (cycle {self.cycle})"
+
+
 @dataclass(slots=True)
 class CycleRecord:
     """One global cycle.
@@ -221,6 +260,9 @@ class CycleRecord:
         learners of what a task takes beside the work; before any task, of what a question takes.
     gone : dict of name to float
         Learners that were there before and are not connected any more, and since when.
+    echoes : list of Echo
+        Updates that came in earlier cycles and count again in this one, in the order of the average: after
+        this cycle's own and those that came in it.
     """
 
     cycle: int
@@ -250,6 +292,7 @@ class CycleRecord:
     waited_s: float | None = None
     flower_s: float | None = None
     gone: dict[str, float | None] = field(default_factory=dict)
+    echoes: list[Echo] = field(default_factory=list)
 
     @property
     def real(self) -> bool:
@@ -259,12 +302,14 @@ class CycleRecord:
     def as_dict(self) -> dict[str, Any]:
         """Plain types for JSON; numbers that JSON cannot carry become null.
 
-        What only a real clock or a real device tells is there where it is known.
+        What only a real clock or a real device tells is there where it is known, and so are updates that
+        count again where there are some.
         """
         data = {name: _plain(getattr(self, name)) for name in _CYCLE_FIELDS}
         data |= _real(self, _REAL_CYCLE)
         data["metrics"] = {str(key): _plain(value) for key, value in self.metrics.items()}
         data["notes"] = list(self.notes)
+        data |= {"echoes": [asdict(x) for x in self.echoes]} if self.echoes else {}
         # By hand: dataclasses.asdict copies deeply, which takes a second for 10,000 learners.
         data["learners"] = [
             {name: _plain(getattr(row, name)) for name in _LEARNER_FIELDS} | _real(row, _REAL_LEARNER)
@@ -280,6 +325,7 @@ class CycleRecord:
             # The bound was one on the mean epochs then, whatever had been maximised.
             values |= _of_epochs(values.get("mean_epochs"), values.get("bound"))
         learners = [_learner(row) for row in values.pop("learners")]
+        values["echoes"] = [Echo(**x) for x in values.get("echoes", ())]
         metrics = {key: math.nan if x is None else x for key, x in values.pop("metrics").items()}
         return cls(learners=learners, metrics=metrics, **values)
 
@@ -291,7 +337,7 @@ class CycleRecord:
 
 _REAL_CYCLE = ("began_at", "ended_at", "duration_s", "waited_s", "flower_s", "gone")
 _REAL_LEARNER = ("sent_at", "received_at", "standing", "since", "problem")
-_CYCLE_FIELDS = tuple(f.name for f in fields(CycleRecord) if f.name not in _REAL_CYCLE)
+_CYCLE_FIELDS = tuple(f.name for f in fields(CycleRecord) if f.name not in (*_REAL_CYCLE, "echoes"))
 _LEARNER_FIELDS = tuple(f.name for f in fields(LearnerRecord) if f.name not in _REAL_LEARNER)
 
 

@@ -112,9 +112,18 @@ class Cell:
         return {**values, **{k: str(v) if isinstance(v, StrEnum) else v for k, v in own.items()}}
 
     @property
+    def lasting(self) -> bool:
+        """Whether updates that took several cycles count in as many, as in `orchestrator.echoes`."""
+        held = self.average is Average.HELD and self.config.mode == "fl"
+        return held and self.config.stragglers == "span" and not self.baseline
+
+    @property
     def key(self) -> str:
-        """A short name that depends on the configuration alone."""
-        return digest(self.as_dict())
+        """A short name that depends on the configuration alone.
+
+        And on the rule where that has changed: results of before are not the cell's any more.
+        """
+        return digest(self.as_dict() | ({"updates": "lasting"} if self.lasting else {}))
 
 
 def digest(value: Any) -> str:

@@ -17,7 +17,7 @@ from flwr_mel.allocation import AllocationProblem, Infeasible
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
 from flwr_mel.fleets import Fleet
-from flwr_mel.orchestrator import OnInfeasible, Orchestrator, Settings, Stragglers
+from flwr_mel.orchestrator import OnInfeasible, Orchestrator, Settings, Stragglers, averaging
 from flwr_mel.orchestrator.planning import cut_shards, draw_seed
 from flwr_mel.orchestrator.state import Task
 from flwr_mel.solvers.equal import equal_batches
@@ -62,6 +62,8 @@ class PlannedCycle:
         Of the cycle, from 1; 0: that of its tasks.
     rest_epochs : float
         With rare labels: the mean of those who do not hold them and begin a task in this cycle.
+    again : tuple of (Task, int)
+        Whose updates came in earlier cycles and count again in this one, and how many cycles they took.
     """
 
     tasks: tuple[Task, ...]
@@ -76,6 +78,7 @@ class PlannedCycle:
     given: tuple[Task, ...] = ()
     number: int = 0
     rest_epochs: float = 0.0
+    again: tuple[tuple[Task, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +98,9 @@ class Schedule:
         proximal = cell.proximal if cell.baseline is Baseline.PROX else 0.0
         where = (config.mode, config.dataset, data.embedded, len(data.train_y), config.alpha, config.seed)
         moved = [[(t.learner, t.cycle) for t in cycle.moved] for cycle in self.cycles]
-        later = [moved, config.rare_labels] if any(moved) or config.rare_labels else []
+        later: list[Any] = [moved, config.rare_labels] if any(moved) or config.rare_labels else []
+        if any(moved) and cell.lasting:
+            later.append([[(t.learner, t.cycle, m) for t, m in cycle.again] for cycle in self.cycles])
         return digest([tasks, sgd, proximal, where, *later])
 
 
@@ -110,6 +115,8 @@ def plan_schedule(cell: Cell, learners: int) -> Schedule:
         K.
     """
     settings = Settings(**settings_of(cell.config), on_infeasible=OnInfeasible.RELAX)
+    if cell.lasting:  # of the averages the only one that changes who counts when
+        settings = replace(settings, average=averaging.Average.NOVA_HELD)
     fleet = VirtualFleet(learners, cell.config)
     names = _names(fleet)
     plan = _plan_baseline if cell.baseline else _plan_scheme
@@ -137,7 +144,7 @@ def _plan_scheme(cell: Cell, settings: Settings, fleet: VirtualFleet) -> tuple[l
             except Infeasible as infeasible:
                 return [], str(infeasible.diagnosis)
         plan = orchestrator.plan(cycle, nodes)
-        given |= {(t.node, cycle): t for t in plan.tasks}
+        given |= {(t.learner, cycle): t for t in plan.tasks}
         used, moved = _settle(orchestrator, plan.tasks, given)
         record = orchestrator.record
         if record is None:
@@ -157,6 +164,7 @@ def _plan_scheme(cell: Cell, settings: Settings, fleet: VirtualFleet) -> tuple[l
                 plan.tasks,
                 cycle,
                 _rest_epochs(cell, plan.tasks, fleet.learners),
+                tuple((given[x.learner, x.cycle], x.cycles) for x in record.echoes),
             )
         )
     return cycles, ""
@@ -177,7 +185,7 @@ def _settle(
     used = tuple(t for t in tasks if t.node in due or not spans)
     cycle = tasks[0].cycle if tasks else None
     flights = [x for x in brain.state.flights.values() if x.node in due and x.cycle != cycle]
-    moved = tuple(given[x.node, x.cycle] for x in sorted(flights, key=lambda x: (x.cycle, x.learner)))
+    moved = tuple(given[x.learner, x.cycle] for x in sorted(flights, key=lambda x: (x.cycle, x.learner)))
     brain.arrive({t.node: {} for t in moved}, {})
     brain.settle(
         {t.node: t.samples for t in used},
@@ -281,6 +289,7 @@ def facts(cycle: PlannedCycle) -> dict[str, Any]:
     tasks = (*cycle.tasks, *cycle.moved)
     samples = sum(t.samples for t in tasks)
     more: dict[str, Any] = {"moved": len(cycle.moved)} if cycle.moved else {}
+    more |= {"again": len(cycle.again)} if cycle.again else {}
     more |= {"rest_epochs": cycle.rest_epochs} if cycle.rest_epochs else {}
     return {
         "mean_epochs": cycle.mean_epochs,

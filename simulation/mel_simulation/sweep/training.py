@@ -60,13 +60,20 @@ def train_cell(cell: Cell, schedule: Schedule) -> Curve:
     curve, held = Curve([], [], 0.0), dict(zip(schedule.names, schedule.held, strict=True))
     rare = data.test_y >= int(data.test_y.max()) + 1 - cell.config.rare_labels
     models: dict[int, Weights] = {}
+    kept: dict[tuple[str, int], Weights] = {}
     for n, cycle in enumerate(schedule.cycles, 1):
+        again = {(task.learner, task.cycle) for each in schedule.cycles[n - 1 :] for task, _ in each.again}
         later = {task.cycle for each in schedule.cycles[n - 1 :] for task in each.moved}
+        later |= {begun for _, begun in again}
+        kept = {whose: new for whose, new in kept.items() if whose in again}
         models = {begun: model for begun, model in models.items() if begun in later} | {n: weights}
         updates = [_update(cell, task, index, weights, data) for task in cycle.tasks]
         for task in cycle.moved:
             old = models[task.cycle]
-            updates.append(_moved(_update(cell, task, index, old, data), old, weights))
+            kept[task.learner, task.cycle] = _update(cell, task, index, old, data)
+            updates.append(_moved(kept[task.learner, task.cycle], old, weights))
+        for task, _ in cycle.again:
+            updates.append(_moved(kept[task.learner, task.cycle], models[task.cycle], weights))
         weights = combine(cell.average, weights, updates, cycle, held) if updates else weights
         loss, accuracy = evaluate(weights, data.test_x, data.test_y)
         curve.accuracy.append(accuracy)
@@ -109,7 +116,7 @@ def combine(
     old : list of ndarray
         The global model the learners began with, or were moved onto.
     updates : list of lists of ndarray
-        Theirs, in the order of the tasks, those of earlier cycles last.
+        Theirs, in the order of the tasks, then those of earlier cycles, then those that count again.
     cycle : PlannedCycle
         The tasks.
     held : mapping of str to int, optional
@@ -121,6 +128,7 @@ def combine(
         Work(t.epochs, t.samples, (held or {}).get(t.learner), max(cycle.number - t.cycle, 0) + 1)
         for t in (*cycle.tasks, *cycle.moved)
     ]
+    works += [Work(t.epochs, t.samples, (held or {}).get(t.learner), m) for t, m in cycle.again]
     blend = averaging.blend(_RULES[average], works)
     updates = [scaled(u, old, factor) for u, factor in zip(updates, blend.factors, strict=True)]
     return weighted_average(updates, blend.weights)
