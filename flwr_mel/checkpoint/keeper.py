@@ -55,8 +55,14 @@ class Models(Protocol):
     def snapshot(self, cycles: Collection[int]) -> dict[str, dict[str, npt.NDArray[Any]]]:
         """Return the models of these cycles."""
 
-    def restore(self, snapshot: Mapping[str, Model], names: Sequence[str]) -> None:
-        """Put them back, under these names of arrays."""
+    @property
+    def updates(self) -> dict[str, dict[str, Any]]:
+        """Updates that count again, by `Echo.name`."""
+
+    def restore(
+        self, snapshot: Mapping[str, Model], names: Sequence[str], updates: Mapping[str, dict[str, Any]]
+    ) -> None:
+        """Put all back, under these names of arrays."""
 
 
 class Keeper:
@@ -79,7 +85,7 @@ class Keeper:
     decode : callable
         Turns the model as Flower hands it on into named arrays.
     models : Models, optional
-        The models that tasks in progress began with.
+        The models that tasks in progress began with, and updates that count again.
     """
 
     def __init__(
@@ -146,7 +152,7 @@ class Keeper:
         if inner:
             self._inner.restore(found.inner)
         if self._models is not None:
-            self._models.restore(found.earlier, list(found.model))
+            self._models.restore(found.earlier, list(found.model), found.updates)
         for key, callback in _numbered(self._orchestrator.callbacks):
             callback.restore(dict(found.callbacks).get(key, {}), list(found.records))  # type: ignore[attr-defined]
         self._fingerprint = found.fingerprint
@@ -262,6 +268,8 @@ class Keeper:
 
     def _save(self, checkpoints: Checkpoints) -> None:
         orchestrator = self._orchestrator
+        updates = {} if self._models is None else self._models.updates
+        again = {x.name for x in orchestrator.state.echoes}
         checkpoints.save(
             Checkpoint(
                 cycle=orchestrator.state.cycles_done,
@@ -273,6 +281,7 @@ class Keeper:
                 callbacks=[(key, c.snapshot()) for key, c in _numbered(orchestrator.callbacks)],  # type: ignore[attr-defined]
                 stopping=asdict(orchestrator.settings.stopping),
                 earlier={} if self._models is None else self._models.snapshot(orchestrator.origins),
+                updates={name: update for name, update in updates.items() if name in again},
             )
         )
 

@@ -51,7 +51,10 @@ class Checkpoint:
     stopping : dict
         The criteria that were in force.
     earlier : dict of str to dict of str to array
-        The models of earlier cycles with which tasks in progress began, by cycle.
+        The models of earlier cycles with which tasks in progress, or updates that count again, began, by
+        cycle.
+    updates : dict of str to dict
+        Updates that count again.
     """
 
     cycle: int
@@ -63,6 +66,7 @@ class Checkpoint:
     callbacks: list[Any] = field(default_factory=list)
     stopping: dict[str, Any] = field(default_factory=dict)
     earlier: dict[str, dict[str, npt.NDArray[Any]]] = field(default_factory=dict)
+    updates: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class Checkpoints:
@@ -196,6 +200,7 @@ class Checkpoints:
     def _check(self, path: Path, fingerprint: Mapping[str, Any]) -> dict[str, Any]:
         content = read(path)
         content.setdefault("earlier", {})  # those of version 0.1 have no tasks in progress
+        content.setdefault("updates", {})
         try:
             lines = gzip.decompress(content["records"]).splitlines() if content["records"] else []
             content["records"] = [CycleRecord.from_dict(json.loads(line)) for line in lines]

@@ -45,7 +45,7 @@ def _moved(key: Key, new: Array, old: Array | None, now: Array | None) -> Array:
 
 
 class Models:
-    """The models of the cycles whose tasks are in progress, and of the present one.
+    """The models of the cycles whose tasks are in progress, and of the present one; updates that count again.
 
     Parameters
     ----------
@@ -58,6 +58,8 @@ class Models:
     def __init__(self, decode: Callable[[Any], Named], encode: Callable[[Named], Any]) -> None:
         self._decode, self._encode = decode, encode
         self._models: dict[int, Any] = {}
+        #: Replies that came and count again, by `Echo.name`, in plain types.
+        self.updates: dict[str, dict[str, Any]] = {}
 
     def __contains__(self, cycle: int) -> bool:
         return cycle in self._models
@@ -76,12 +78,18 @@ class Models:
         """Forget all models but those of these cycles."""
         self._models = {cycle: model for cycle, model in self._models.items() if cycle in cycles}
 
+    def trim_updates(self, names: Collection[str]) -> None:
+        """Forget all updates but these."""
+        self.updates = {name: update for name, update in self.updates.items() if name in names}
+
     def snapshot(self, cycles: Collection[int]) -> dict[str, dict[str, Array]]:
         """Return the models of these cycles, for a checkpoint."""
         kept = {cycle: self._models[cycle] for cycle in sorted(cycles) if cycle in self._models}
         return {str(cycle): dict(self._decode(model)) for cycle, model in kept.items()}
 
-    def restore(self, snapshot: Mapping[str, Named], names: Sequence[str]) -> None:
+    def restore(
+        self, snapshot: Mapping[str, Named], names: Sequence[str], updates: Mapping[str, dict[str, Any]]
+    ) -> None:
         """Read back what `snapshot` gave.
 
         Parameters
@@ -90,7 +98,10 @@ class Models:
             From `snapshot`.
         names : sequence of str
             What arrays are called here: the other API has other names.
+        updates : mapping
+            Those that count again. The other API has none.
         """
+        self.updates = dict(updates)
         self._models = {
             int(cycle): self._encode(dict(zip(names, model.values(), strict=True)))
             for cycle, model in snapshot.items()

@@ -98,7 +98,9 @@ class Sieve:
         for key, array in model.items():
             self._kinds.setdefault(key, {kind(array.dtype)})
 
-    def sift(self, replies: Mapping[str, Reply], asked: int) -> Sifted:
+    def sift(
+        self, replies: Mapping[str, Reply], asked: int, again: Mapping[str, Reply] | None = None
+    ) -> Sifted:
         """Tell the replies that can be aggregated from the others.
 
         Parameters
@@ -107,6 +109,9 @@ class Sieve:
             In the order of the tasks.
         asked : int
             How many learners were given work.
+        again : mapping of str to Reply, optional
+            Earlier ones that count again: they are checked against what is usual now and have no vote in it,
+            nor metrics.
         """
         refused: dict[str, str] = {}
         expected = self._vote([shapes(reply.arrays) for reply in replies.values()], asked)
@@ -121,6 +126,11 @@ class Sieve:
         for key, (dtype, majority) in usual.items() if good else ():
             if majority:
                 self._kinds.setdefault(key, set()).add(kind(dtype))
+        for name, reply in (again or {}).items() if good else ():
+            try:
+                self._check(reply.arrays, expected, usual)
+            except RefusedUpdate as error:
+                refused[name] = str(error)
         keys, odd = odd_metrics({node: reply.metrics for node, reply in good.items()}, self._needed)
         refused |= odd
         said = {

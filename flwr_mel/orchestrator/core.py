@@ -245,8 +245,8 @@ class Orchestrator:
     @property
     def origins(self) -> set[int]:
         """The cycles with whose models tasks in progress began, and updates that count again."""
-        state = self.state
-        return {x.cycle for x in (*state.flights.values(), *state.arrived.values(), *state.echoes)}
+        tasks = (*self.state.flights.values(), *self.state.arrived.values())
+        return {x.cycle for x in tasks} | {x.cycle for x in self.state.echoes}
 
     def due(self) -> list[str]:
         """Return the nodes whose tasks are over by the end of this cycle on the virtual clock."""

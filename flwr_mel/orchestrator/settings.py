@@ -185,7 +185,8 @@ class Settings:
         Parallelized mode: ship data to real devices even without TLS and registered nodes.
     average : str
         How updates are averaged: "samples" (by d_k, the paper's), "nova" (FedNova's, p_k = d_k / d) or
-        "nova-held" (FedNova's, p_k = n_k / n, what learners say they hold, at most `max_samples`).
+        "nova-held" (FedNova's, p_k = n_k / n, what learners say they hold, at most `max_samples`; an update
+        that took m cycles counts in m cycles, see `flwr_mel.orchestrator.echoes`).
     max_share : float or str, optional
         The largest share of the weight in an average that one learner may have, whatever it claims. "auto":
         half, or twice the mean share where that is less; no bound for fewer than three learners. None:

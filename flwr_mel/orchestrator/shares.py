@@ -92,7 +92,7 @@ def shared(record: CycleRecord, settings: Settings) -> CycleRecord:
     moved = [row for row in record.learners if row.moved_weight]
     found = blended(record.cycle, used, moved, settings, len(record.learners), record.echoes)
     # By name: of a learner that left there is no node, and its updates may count still.
-    names = [x.learner for x in (*used, *moved, *record.echoes)]
+    names = [row.learner for row in (*used, *moved)] + [x.learner for x in record.echoes]
     shares: dict[str, float] = {}
     for name, share in zip(names, found.shares, strict=True):
         shares[name] = shares.get(name, 0.0) + share

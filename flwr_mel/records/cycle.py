@@ -330,6 +330,15 @@ class CycleRecord:
         return cls(learners=learners, metrics=metrics, **values)
 
     @property
+    def counted(self) -> int:
+        """How many of the learners have an update in this cycle's average, however old."""
+        again = {x.learner for x in self.echoes}
+        return sum(
+            row.outcome is Outcome.USED or row.moved_weight > 0 or row.learner in again
+            for row in self.learners
+        )
+
+    @property
     def failures(self) -> list[LearnerRecord]:
         """Learners whose work was asked for and not used."""
         return [r for r in self.learners if r.outcome in (Outcome.REFUSED, Outcome.FAILED, Outcome.LATE)]

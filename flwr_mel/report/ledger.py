@@ -122,6 +122,12 @@ def ledger(run: Run) -> Ledger:
                 limits[k][str(row.limited_by or "")] += 1
                 spans[k, n] = row.span
             failed[k, n] = row.outcome not in (Outcome.USED, Outcome.LEFT_OUT, Outcome.BUSY)
+        # Of learners that are not there any more updates may count still.
+        here = {name for name, _ in named(record)}
+        for x in record.echoes:
+            if x.learner in where and x.learner not in here:
+                k = where[x.learner]
+                values["share"][k, n] = np.nansum([values["share"][k, n], finite(x.share)])
     cycle_times = np.array([finite(record.cycle_time_s) for record in run.records])
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = values["time_s"] / (cycle_times * spans), values["energy_j"] / values["energy_limit_j"]

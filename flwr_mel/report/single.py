@@ -9,6 +9,7 @@ import numpy as np
 
 from flwr_mel._validate import FloatArray
 from flwr_mel.allocation.objective import Objective
+from flwr_mel.records import CycleRecord
 from flwr_mel.report.axis import Axis, cycles_axis, fit
 from flwr_mel.report.charts import Line, Rule, chart
 from flwr_mel.report.headline import goal_of, headline, target
@@ -177,6 +178,14 @@ def _tables(run: Run, who: Ledger) -> list[Html]:
     return [part for part in (*parts, missing) if part is not None]
 
 
+def _counted(record: CycleRecord) -> int:
+    """Return how many learners have an update in a cycle's average, however old."""
+    again = {x.learner for x in record.echoes}
+    return sum(
+        finite(row.weight) + finite(row.moved_weight) > 0 or row.learner in again for row in record.learners
+    )
+
+
 def cycle_charts(run: Run) -> Html:
     """Draw epochs, time, energy, learners and every metric but the accuracy.
 
@@ -187,12 +196,7 @@ def cycle_charts(run: Run) -> Html:
     """
     joules = column(run, "energy_j")
     divisor, sign = unit(float(np.nanmax(joules, initial=0.0)), JOULES)
-    used = np.array(
-        [
-            float(sum(finite(row.weight) + finite(row.moved_weight) > 0 for row in r.learners))
-            for r in run.records
-        ]
-    )
+    used = np.array([float(_counted(r)) for r in run.records])
     there = np.array([float(len(r.learners)) for r in run.records])
     goal = goal_of(run)
     figures = [_small(run, f"{goal} and bound", {"bound": column(run, "bound"), "got": column(run, "value")})]

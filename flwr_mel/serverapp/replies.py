@@ -15,6 +15,7 @@ from flwr_mel import wire
 from flwr_mel.flower import arrays as checks
 from flwr_mel.flower.arrays import Key
 from flwr_mel.flower.metrics import check_metrics, fill_in, odd_metrics, positive
+from flwr_mel.flower.moving import Models, moved
 from flwr_mel.flower.reasons import RefusedUpdate
 from flwr_mel.flower.replies import Reply
 
@@ -152,6 +153,22 @@ def read_reply(content: RecordDict, weigh: Callable[[object], int], weight_key: 
 def read_arrays(record: ArrayRecord) -> dict[Key, checks.Array]:
     """Return views of a model's arrays; raise `RefusedUpdate` if they cannot be read."""
     return {(key,): _view(key, array) for key, array in record.items()}
+
+
+def moved_from(models: Models, cycle: int, views: Mapping[Key, checks.Array]) -> list[checks.Array]:
+    """Return an update's arrays, moved from the model that it began with onto the present one.
+
+    Parameters
+    ----------
+    models : Models
+        Both.
+    cycle : int
+        In which it began.
+    views : mapping of key to array
+        The update.
+    """
+    old, now = (read_arrays(models[n]) for n in (cycle, max(models)))
+    return moved(views, old, now)
 
 
 def blended(

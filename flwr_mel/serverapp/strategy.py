@@ -17,14 +17,17 @@ from flwr_mel.checkpoint.keeper import Model
 from flwr_mel.flower.arrays import Array as NDArray
 from flwr_mel.flower.arrays import Key
 from flwr_mel.flower.inner import weight_key
+from flwr_mel.flower.metrics import mean_of
 from flwr_mel.flower.patience import Patience
 from flwr_mel.flower.sizes import cut_words
 from flwr_mel.flower.strategy import MelStrategy as Common
 from flwr_mel.flower.tasks import task_words
 from flwr_mel.flower.transport import check_transport
 from flwr_mel.orchestrator import Stopped, Task
+from flwr_mel.orchestrator.averaging import Blend
 from flwr_mel.records import CycleRecord, Outcome
 from flwr_mel.serverapp.asking import Questions
+from flwr_mel.serverapp.echoes import Echoes
 from flwr_mel.serverapp.own_loop import OwnLoop
 from flwr_mel.serverapp.replies import (
     blended,
@@ -74,6 +77,7 @@ class MelStrategy(Common, Strategy):
     def _set_up(self, patience: Patience) -> None:
         self._questions = Questions(patience)
         self._tasks = Tasks(self.orchestrator, self._models)
+        self._echoes = Echoes(self.orchestrator, self._models, self._sieve)
         self._arrays_name = "arrays"
         self._watched = False
         self._loop = OwnLoop(self.strategy)
@@ -152,8 +156,15 @@ class MelStrategy(Common, Strategy):
         """Check every reply, weight it by its allocated samples, let the inner strategy aggregate."""
         cycle, key = self.orchestrator.cycle_of(server_round), weight_key(self.strategy)
         back = self._tasks.back(replies, cycle, key)
-        sifted = self._sieve.sift({x: read.reply for x, read in back.read.items()}, back.asked)
-        failed = back.failed | {x: (Outcome.REFUSED, reason) for x, reason in sifted.refused.items()}
+        again, gone = self._echoes.moved(key)
+        sifted = self._sieve.sift(
+            {x: read.reply for x, read in back.read.items()},
+            back.asked,
+            {x: read.reply for x, read in again.items()},
+        )
+        gone |= {x: reason for x, reason in sifted.refused.items() if x in again}
+        refused = {x: reason for x, reason in sifted.refused.items() if x not in again}
+        failed = back.failed | {x: (Outcome.REFUSED, reason) for x, reason in refused.items()}
         names = common_names([back.read[x] for x in sifted.metrics], self._arrays_name)
         for x, metrics in sifted.metrics.items():
             back.replies[x].content = back.read[x].content(metrics, sifted.keys, names)
@@ -174,17 +185,26 @@ class MelStrategy(Common, Strategy):
             open_=back.open,
             claims=back.claims,
             bounded={back.before.get(x, x): cut_words(factor) for x, factor in over.items()},
+            dropped=gone,
             times=back.times,
         )
+        self._echoes.keep(back, over)
         if not weights:
             return None, None
-        ordered = [back.replies[x] for x in (*used, *map(earlier, moved))]
-        self._blend(ordered, list(used), list(moved))
+        new = (*used, *map(earlier, moved))
+        ordered = [back.replies[x] for x in new]
+        blend = self.orchestrator.blend(list(used), list(moved))
+        record = self.orchestrator.record
+        if blend is not None and record is not None and record.echoes:
+            said = mean_of([sifted.metrics[x] for x in new], blend.weights[: len(new)])
+            for echo in record.echoes:
+                content = again[echo.name].content(said, sifted.keys, names)
+                ordered.append(self._echoes.reply(echo, content))
+        self._blend(ordered, blend)
         return self._aggregated(lambda: self._loop.own("aggregate_train")(cycle, ordered))
 
-    def _blend(self, replies: Sequence[Message], used: Sequence[str], moved: Sequence[str]) -> None:
+    def _blend(self, replies: Sequence[Message], blend: Blend | None) -> None:
         """Change the replies so that their weighted average is the one that was asked for."""
-        blend = self.orchestrator.blend(used, moved)
         if blend is None:
             return
         key = weight_key(self.strategy)

@@ -15,15 +15,15 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from flwr_mel.clientapp.report import examples_in
-from flwr_mel.flower.arrays import Array, Key
-from flwr_mel.flower.moving import Models, moved
+from flwr_mel.flower.moving import Models
 from flwr_mel.flower.reasons import RefusedUpdate, brief
 from flwr_mel.flower.tasks import weight_of
 from flwr_mel.orchestrator import CyclePlan, Orchestrator, Stragglers, Task, Times
+from flwr_mel.orchestrator.echoes import lasting
 from flwr_mel.orchestrator.own_work import measurement
 from flwr_mel.records import Outcome
 from flwr_mel.serverapp.in_progress import Back, InProgress
-from flwr_mel.serverapp.replies import Read, blended, is_from, read_arrays, read_reply, report_of
+from flwr_mel.serverapp.replies import Read, blended, is_from, moved_from, read_reply, report_of
 from flwr_mel.serverapp.timing import RoundTrips
 
 #: Flower's error code for a message that outlived its time to live.
@@ -61,6 +61,9 @@ class Returned:
         Samples by the apps' own account.
     times : Times
         When messages left and replies came.
+    came : dict of (learner, cycle) to (str, Read)
+        Replies to earlier cycles' tasks, read before they were moved, where they may count again; and what
+        they are called in `replies`.
     """
 
     read: dict[str, Read]
@@ -73,6 +76,7 @@ class Returned:
     asked: int
     claims: dict[str, float]
     times: Times
+    came: dict[tuple[str, int], tuple[str, Read]]
 
 
 class Tasks:
@@ -99,6 +103,7 @@ class Tasks:
         self._lost: dict[str, tuple[Outcome, str]] = {}
         self._left_s = 0.0
         self._earlier: tuple[dict[str, float], dict[str, float]] = ({}, {})
+        self._came: dict[tuple[str, int], tuple[str, Read]] = {}
 
     @property
     def _spans(self) -> bool:
@@ -113,7 +118,7 @@ class Tasks:
             The way to the nodes.
         """
         self._grid = grid
-        self._sent, self._back, self._lost = {}, {}, {}
+        self._sent, self._back, self._lost, self._came = {}, {}, {}, {}
         self._earlier = ({}, {})
         self.clock.forget()
 
@@ -211,6 +216,7 @@ class Tasks:
             len(self._sent) + len(back),
             {node: claim for node, said in claims.items() if (claim := measurement(said)) is not None},
             self._times(sent_to, waited_s),
+            self._came,
         )
 
     def _times(self, sent_to: dict[str, str], waited_s: float) -> Times:
@@ -287,14 +293,12 @@ class Tasks:
             try:
                 read[whose] = read_reply(reply.content, weigh, weight_key, free=task.free)
                 if whose != task.node:
-                    reply.content = blended(reply.content, partial(self._moved, task.cycle), {})
+                    if lasting(self._brain.settings):
+                        self._came[task.learner, task.cycle] = (whose, read[whose])
+                    move = partial(moved_from, self._models, task.cycle)
+                    reply.content = blended(reply.content, move, {})
                     read[whose] = read_reply(reply.content, weigh, weight_key, free=task.free)
                 read[whose] = read[whose].after(task.epochs)
             except RefusedUpdate as refused:
                 read.pop(whose, None)
                 failed[whose] = (Outcome.REFUSED, str(refused))
-
-    def _moved(self, cycle: int, views: Mapping[Key, Array]) -> list[Array]:
-        """Move an update from the model of its cycle onto the present one."""
-        old, now = (read_arrays(self._models[n]) for n in (cycle, max(self._models)))
-        return moved(views, old, now)

@@ -1,5 +1,7 @@
 """Tasks across cycles in simulations and sweeps: the plan, the same bits both ways, the page about them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
@@ -28,6 +30,13 @@ BASE = {
     "min-samples": 60,
     "cycle-time": 10.0,
     "cycles": 6,
+}
+#: Keys and signatures of before updates counted again.
+BEFORE = {
+    ("span", "nova-held"): ("217fa3f9c9436aa6", "f77d9451339ca164"),
+    ("span", "data"): ("8c0ff6373e0097a5", "cc9cb615c053ef05"),
+    ("span", "nova"): ("61b9186376519ea0", "bfdca9b2970312ef"),
+    ("keep", "nova-held"): ("aea038578ad5704f", "40a298ddcdf0b2bf"),
 }
 RULES = {"data": "samples", "nova": "nova", "nova-held": "nova-held"}
 
@@ -81,8 +90,9 @@ def test_the_sweep_has_the_bits_of_the_strategy(average, monkeypatch):
     for name in ("task_id", "run_id", "node_id"):
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
     monkeypatch.setattr("flwr_mel.clientapp.mod.simulated", lambda: True)
-    cell, schedule = planned("span", average=average, cycles=4)
+    cell, schedule = planned("span", average=average)
     assert any(cycle.moved for cycle in schedule.cycles)
+    assert any(cycle.again for cycle in schedule.cycles) == (average == "nova-held")
     curve = train_cell(cell, schedule)
     inner = MelFedAvg(fraction_evaluate=0.0, min_train_nodes=K, min_available_nodes=K)
     strategy = MelStrategy(inner, average=RULES[average], **settings_of(cell.config))
@@ -97,11 +107,25 @@ def test_the_sweep_has_the_bits_of_the_strategy(average, monkeypatch):
     asked = ConfigRecord({"batch-size": batch_size(cell.config), "train-samples": len(data.train_y)})
     start = ArrayRecord(initial_weights(cell.config.seed, LAYERS))
     grid = Simulated(cell.config)
-    strategy.start(grid, start, num_rounds=4, train_config=asked, evaluate_fn=evaluate_fn)
+    strategy.start(grid, start, num_rounds=6, train_config=asked, evaluate_fn=evaluate_fn)
     assert losses == curve.loss
     used = [sum(row.moved_weight > 0 for row in record.learners) for record in strategy.records]
     assert used == [len(cycle.moved) for cycle in schedule.cycles]
-    assert len(curve.rare) == 4
+    again = [[(x.learner, x.cycle, x.cycles) for x in record.echoes] for record in strategy.records]
+    assert again == [[(t.learner, t.cycle, m) for t, m in cycle.again] for cycle in schedule.cycles]
+    assert len(curve.rare) == 6
+
+
+def test_updates_that_count_again_make_another_training():
+    """Results of before that rule are not taken for those of today, and all others are what they were."""
+    for (policy, average), (key, signature) in BEFORE.items():
+        cell, schedule = planned(policy, average=average)
+        lasting = (policy, average) == ("span", "nova-held")
+        assert (cell.key == key, schedule.signature(cell) == signature) == (not lasting, not lasting)
+        assert sum("again" in facts(cycle) for cycle in schedule.cycles) == 3 * lasting
+        # Also where updates came in the last cycle only: they count for another weight than before.
+        once = replace(schedule, cycles=tuple(replace(cycle, again=()) for cycle in schedule.cycles))
+        assert (once.signature(cell) == signature) == (not lasting)
 
 
 def test_the_options_are_checked():

@@ -108,7 +108,7 @@ class SlowGrid(InProcessGrid):
 
 def reference(records, average="samples", seed=0):
     """Train and average as the records say."""
-    models, now = {}, MODEL
+    models, came, now = {}, {}, MODEL
     for record in records:
         models[record.cycle] = now
         used, works = [], []
@@ -137,6 +137,14 @@ def reference(records, average="samples", seed=0):
             keyed = [{(key,): array for key, array in model.items()} for model in (new, old, now)]
             used.append(dict(zip(new, moved(*keyed), strict=True)))
             works.append(Work(then.epochs, row.moved_weight, HELD, record.cycle - row.moved_from + 1))
+            came[row.learner, row.moved_from] = new
+        for x in record.echoes:
+            keyed = [
+                {(key,): array for key, array in model.items()}
+                for model in (came[x.learner, x.cycle], models[x.cycle], now)
+            ]
+            used.append(dict(zip(now, moved(*keyed), strict=True)))
+            works.append(Work(x.epochs, x.weight, x.held, x.cycles))
         if used:
             found = blend(flwr_mel.orchestrator.Average(average), works)
             arrays = [
@@ -184,6 +192,13 @@ def test_a_slow_learner_works_across_cycles_and_the_records_give_the_same_bits(s
     assert used == [(3, 1), (6, 4), (9, 7)]
     assert all(row.outcome is Outcome.USED and row.epochs >= 4 for k in range(4) for row in rows(strategy, k))
     assert len(calls) == len(set(calls)) == 4 * 9 + 3
+    again = [[(x.learner, x.cycle, x.left) for x in record.echoes] for record in strategy.records]
+    if average == "nova-held":  # it counts in three cycles, as it took three
+        two = [[[("4", begun, 1)], [("4", begun, 0)], []] for begun in (1, 4)]
+        assert again == [[], [], [], *two[0], *two[1]]
+        assert all(row.share > 0.1 for row in slow[2:])
+    else:
+        assert again == [[]] * 9
     assert_same(model, reference(strategy.records, average))
 
 
@@ -245,28 +260,38 @@ def test_an_update_that_cannot_be_used_is_on_record_and_the_learner_works_on(clo
     assert [row.moved_from for row in slow if row.moved_weight] == [4]
 
 
+@pytest.mark.parametrize("average", ["samples", "nova-held"])
 @pytest.mark.parametrize("simulated", [False, True], ids=["real", "simulated"])
 @pytest.mark.parametrize("stop", [1, 2, 3, 4])
-def test_killed_and_resumed_nothing_is_lost_or_counted_twice(stop, simulated, clock, tmp_path):
-    """The checkpoint has the tasks in progress and their models: they are sent again, and count once."""
+def test_killed_and_resumed_nothing_is_lost_or_counted_twice(stop, simulated, average, clock, tmp_path):
+    """The checkpoint has the tasks in progress and their models: they are sent again, and count once.
+
+    It has updates that count again, too: they do so as often as if nothing had happened.
+    """
 
     def grid():
         return SlowGrid(fleet_app(simulated=simulated, calls=calls), clock, simulated=simulated)
 
     calls = []
-    _, whole = trained(grid(), 6)
-    first, _ = trained(grid(), stop, checkpoints=tmp_path / "kept")
+    through, whole = trained(grid(), 6, average=average)
+    first, _ = trained(grid(), stop, checkpoints=tmp_path / "kept", average=average)
     calls.clear()
-    second, model = trained(grid(), 6, checkpoints=tmp_path / "kept")
+    second, model = trained(grid(), 6, checkpoints=tmp_path / "kept", average=average)
     records = second.records
     assert [record.cycle for record in records] == list(range(1, 7))
     assert [row.outcome for row in rows(second, 4)][:stop] == [row.outcome for row in rows(first, 4)]
     moved_from = [row.moved_from for row in rows(second, 4) if row.moved_from]
     assert len(moved_from) == len(set(moved_from)) >= 1
     assert calls.count((4, 1)) == (stop < 3)
-    assert_same(model, reference(records))
+    came = {(row.learner, row.moved_from): r.cycle for r in records for row in r.learners if row.moved_from}
+    for (learner, begun), cycle in came.items():
+        again = [r.cycle for r in records for x in r.echoes if (x.learner, x.cycle) == (learner, begun)]
+        most = 0 if average == "samples" else cycle - begun
+        assert again == list(range(cycle + 1, min(cycle + most, 6) + 1))
+    assert_same(model, reference(records, average))
     if simulated:
         assert_same(model, whole)
+        assert [r.echoes for r in records] == [r.echoes for r in through.records]
 
 
 def test_old_models_are_kept_only_as_long_as_they_are_needed(clock):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from datetime import datetime
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from flwr_mel._text import printable
 from flwr_mel.cli.drawing import some
 from flwr_mel.cli.shared import note
-from flwr_mel.records import CycleRecord, LearnerRecord, Outcome, Standing
+from flwr_mel.records import CycleRecord, Echo, LearnerRecord, Outcome, Standing
 from flwr_mel.records.follow import Entry, History
 from flwr_mel.report.numerals import DASH, JOULES, SECONDS, Units, measure, plural, short
 
@@ -43,19 +44,23 @@ def figure(key: str, value: float) -> str:
     return digits(value)
 
 
-def explain(row: LearnerRecord) -> str:
+def explain(row: LearnerRecord, echoes: Sequence[Echo] = ()) -> str:
     """Say what a learner was given, what keeps it from more and what became of it.
 
     Parameters
     ----------
     row : LearnerRecord
         One learner in one cycle.
+    echoes : sequence of Echo
+        Updates that count again in that cycle, of any learner.
     """
     text = row.task_words()
     if row.epochs and row.outcome is not Outcome.USED:
         text += f"; {row.outcome}" + (f": {printable(row.reason)}" if row.reason else "")
     if row.moved_weight:
         text += f"; its update of cycle {row.moved_from} is used"
+    for x in echoes:
+        text += f"; its update of cycle {x.cycle} counts again" if x.learner == row.learner else ""
     if row.took_s is not None:
         text += f"; took {amount(row.took_s, SECONDS)}, planned {amount(row.time_s, SECONDS)}"
     if standing := standing_of(row):
@@ -143,8 +148,7 @@ def remarks(record: CycleRecord) -> list[str]:
 
 def used(record: CycleRecord) -> str:
     """Say how many learners' work counts."""
-    counted = sum(row.outcome is Outcome.USED or row.moved_weight > 0 for row in record.learners)
-    return f"{counted:,} of {plural(len(record.learners), 'learner')} used"
+    return f"{record.counted:,} of {plural(len(record.learners), 'learner')} used"
 
 
 def last_report(record: CycleRecord) -> str:
@@ -192,7 +196,7 @@ class Lines:
         if self.as_json:
             typer.echo(json.dumps(record.as_dict(), allow_nan=False))
             return
-        learners = [explain(row) for row in record.learners] if self.verbose else []
+        learners = [explain(row, record.echoes) for row in record.learners] if self.verbose else []
         said = [printable(text) for text in record.notes] + learners if self.verbose else remarks(record)
         typer.echo("\n  ".join([cycle_line(record, cycles, self.metric), *said]))
 

@@ -33,9 +33,10 @@ little. Times and energies are to the first cycle that reaches an accuracy.
 
 - **keep**: everybody waits for the slowest, as in the paper{long}.
 - **exclude**: who does not keep up with the others is left out, but for a turn in every eleventh cycle.
-- **span**: it gets up to four cycles for one task; its update is moved onto the present model. How large the
-  share of slow devices' data is in a cycle depends on who reports in it. Nothing is kept of an update once it
-  is used, so that a cycle in which few of them report moves the model towards the others' labels.
+- **span**: it gets up to four cycles for one task; its update is moved onto the present model. By d_k it
+  counts once, so that how large the share of slow devices' data is in a cycle depends on who reports in it:
+  a cycle in which few of them report moves the model towards the others' labels. By n_k an update that took
+  m cycles counts in each of m cycles, for n_k / sqrt(m): what slow devices hold is in every cycle's average.
 
 The averages: d_k-weighted (the paper's), FedNova's with p_k = d_k / d, FedNova's with p_k = n_k / n (what
 learners hold). *Epochs of the others*: of those who do not hold the rare labels, per virtual second, over
