@@ -152,7 +152,7 @@ class Keeper:
         if inner:
             self._inner.restore(found.inner)
         if self._models is not None:
-            self._models.restore(found.earlier, list(found.model), found.updates)
+            self._models.restore(found.earlier, list(found.model), self._again(found.updates))
         for key, callback in _numbered(self._orchestrator.callbacks):
             callback.restore(dict(found.callbacks).get(key, {}), list(found.records))  # type: ignore[attr-defined]
         self._fingerprint = found.fingerprint
@@ -268,8 +268,6 @@ class Keeper:
 
     def _save(self, checkpoints: Checkpoints) -> None:
         orchestrator = self._orchestrator
-        updates = {} if self._models is None else self._models.updates
-        again = {x.name for x in orchestrator.state.echoes}
         checkpoints.save(
             Checkpoint(
                 cycle=orchestrator.state.cycles_done,
@@ -281,9 +279,13 @@ class Keeper:
                 callbacks=[(key, c.snapshot()) for key, c in _numbered(orchestrator.callbacks)],  # type: ignore[attr-defined]
                 stopping=asdict(orchestrator.settings.stopping),
                 earlier={} if self._models is None else self._models.snapshot(orchestrator.origins),
-                updates={name: update for name, update in updates.items() if name in again},
+                updates={} if self._models is None else self._again(self._models.updates),
             )
         )
+
+    def _again(self, updates: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return those updates that count again."""
+        return {x.name: updates[x.name] for x in self._orchestrator.state.echoes if x.name in updates}
 
     def _facts(self, model: Any) -> dict[str, Any]:
         arrays = None if model is None else self._decode(model).items()

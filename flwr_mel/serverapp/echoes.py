@@ -7,7 +7,7 @@ ones, weighted as these are, which leaves every average as it is. Nor do they vo
 or how large they are: who was cut back when it came is cut back as much again.
 
 Memory: the arrays as they came, of at most as many updates as come in 2 max_span cycles (of one learner
-seldom two at a time), and the models that they began with, at most 4 max_span + 2. Checkpoints have both.
+seldom two at a time), and the models that they began with, at most 4 max_span. Checkpoints have both.
 """
 
 from __future__ import annotations
