@@ -64,11 +64,12 @@ def plan(
     record = CycleRecord(cycle, settings.cycle_time_s or state.cycle_time_s or 0.0)
     present = fill_costs(present, as_planned(settings, record.cycle_time_s))
     new.learners |= {x.node: x for x in present}
-    force = in_force(settings, list(new.learners.values()), state.cycle_time_s)
+    force = in_force(settings, list(new.learners.values()), state.cycle_time_s, state.asked_s)
     force = replace(force, lasts_s=state.lasted_s)
     record.cycle_time_s, record.own_round_s = force.cycle_time_s, force.own_round_s
     record.staleness = force.staleness
     new.cycle_time_s = force.cycle_time_s if force.paced and force.cycle_time_s else None
+    new.asked_s = force.asked_s
     record.notes, new.notes = new.notes, []
     again = _lost_on_the_way(new, settings, present)
     record.learners = [_open_row(x, new, force) for x in present] + others(new, present, settings)

@@ -10,13 +10,15 @@ passed, when the work is done where it fits: d_k is all that learner k holds, as
 and tau_k as many epochs as fit, up to a bound relative to the project's own. T_one is the time in which
 everybody does the least that it can be told. So no round is longer than it was, and none does less. T
 follows the estimates, in which what a call takes besides training is told apart from training
-(`learning.calls`): else every change of T would change the costs, and they T again.
+(`learning.calls`): else every change of T would change the costs, and they T again. One slow report makes
+that time longer and the next one shorter, so T is the middle of the last few such times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from statistics import median_high
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,11 @@ from flwr_mel.records import CycleRecord
 MOST_EPOCHS = 5
 #: Least samples, where the learners hold as many: a mini-batch, and more than BatchNorm needs.
 LEAST_SAMPLES = 32
-# T stays as it is until it would be shorter by more than this share; for the old work it grows at once.
+# T is the middle of what so many cycles asked for: noise does not move it, what lasts for three cycles does.
+_CYCLES = 5
+# A time so many times as long is no noise; those before it no longer count.
+_JUMP = 2
+# It stays as it is until it would be shorter by more than this share; for the old work it grows.
 _STEADY = 0.05
 
 
@@ -133,7 +139,12 @@ def cycle_time_s(costs: Coefficients, own: Round, least: int, max_epochs: int) -
     return min(old_s, max(old_s if work_s is None else work_s, one_s))
 
 
-def in_force(settings: Settings, learners: Sequence[LearnerState], last_s: float | None) -> InForce:
+def in_force(
+    settings: Settings,
+    learners: Sequence[LearnerState],
+    last_s: float | None,
+    asked_s: tuple[float, ...] = (),
+) -> InForce:
     """Return the settings with what nobody gave filled in.
 
     As long as nothing is measured, a cycle time that is not given is 0: then everybody does its own round.
@@ -146,6 +157,8 @@ def in_force(settings: Settings, learners: Sequence[LearnerState], last_s: float
         Everybody who is there.
     last_s : float, optional
         T of the cycle before, if it was not given.
+    asked_s : tuple of float
+        What the rule gave in the last cycles.
     """
     paced = settings.cycle_time_s is None
     known = [x for x in learners if x.own is not None and x.costs is not None and (paced or x.measured)]
@@ -159,10 +172,12 @@ def in_force(settings: Settings, learners: Sequence[LearnerState], last_s: float
     if not paced:
         return force
     costs = Coefficients(*planned_costs(known, force).T)
-    time_s = min(cycle_time_s(costs, Round.of(works), force.min_samples, most), force.cycle_time_s)
+    now_s = cycle_time_s(costs, Round.of(works), force.min_samples, most)
+    asked_s = (now_s,) if last_s and now_s > _JUMP * last_s else (*asked_s, now_s)[-_CYCLES:]
+    time_s = min(median_high(asked_s), force.cycle_time_s)
     if last_s and time_s <= last_s <= min(time_s * (1 + _STEADY), force.cycle_time_s):
         time_s = last_s
-    return replace(force, cycle_time_s=time_s, own_round_s=force.cycle_time_s)
+    return replace(force, cycle_time_s=time_s, own_round_s=force.cycle_time_s, asked_s=asked_s)
 
 
 def as_planned(settings: Settings, time_s: float) -> InForce:

@@ -357,6 +357,8 @@ class InForce(Settings):
         Whether T is not the user's.
     own_round_s : float, optional
         Then what the project's own round took.
+    asked_s : tuple of float
+        Then what the rule for T gave in the last cycles.
     lasts_s : float, optional
         How long the last cycle was: it ends when the last of those who are waited for reports.
     **others
@@ -368,6 +370,7 @@ class InForce(Settings):
     min_samples: int = 1
     paced: bool = False
     own_round_s: float | None = None
+    asked_s: tuple[float, ...] = ()
     lasts_s: float | None = None
 
     def __post_init__(self) -> None:

@@ -231,6 +231,8 @@ class State:
         Kinds of remarks that were made: each is made once.
     cycle_time_s : float, optional
         T of the last cycle, where it is not given.
+    asked_s : tuple of float
+        What the rule for it gave in the last cycles.
     resumed_after, cycles_done : int
         The cycle that this process began after, and the last one that is done.
     clock_s, energy_j : float
@@ -261,6 +263,7 @@ class State:
     notes: list[str] = field(default_factory=list)
     remarked: set[str] = field(default_factory=set)
     cycle_time_s: float | None = None
+    asked_s: tuple[float, ...] = ()
     resumed_after: int = 0
     cycles_done: int = 0
     clock_s: float = 0.0
@@ -312,6 +315,7 @@ class State:
             "echoes": [asdict(x) for x in self.echoes],
             "own_work": {name: x.own.as_dict() for name, x in everybody.items() if x.own},
             "cycle_time_s": self.cycle_time_s,
+            "asked_s": list(self.asked_s),
         }
 
     @classmethod
@@ -346,6 +350,7 @@ class State:
             stopped=None,
             trained=done > 0,
             cycle_time_s=None if time_s is None else number("cycle_time_s", time_s, above=0),
+            asked_s=tuple(number("asked_s", x, least=0) for x in snapshot.get("asked_s", ())),
             resumed_after=done,
             cycles_done=done,
             clock_s=float(snapshot.get("clock_s", 0.0)),

@@ -1,6 +1,8 @@
 """Devices that work as real ones do: a project of its own, a speed, a link, and a mod that reports."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from flwr_mel import wire
 from flwr_mel.orchestrator import Orchestrator, Settings
@@ -20,6 +22,8 @@ class Device:
     batch: int = 0
     simulated: bool = True
     calls: int = 0
+    noise: float = 0.0
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def work(self, task):
         """Do a task; return the report, the app's own count and the seconds."""
@@ -29,6 +33,7 @@ class Device:
         used = min(task.samples, self.samples) if tells_samples and not task.free else self.samples
         seconds = self.fixed_s + epochs * used / (1000 * self.speed)
         seconds += self.warm_up_s if self.calls == 1 else 0.0
+        seconds *= float(np.exp(self.rng.normal(0, self.noise))) if self.noise else 1.0
         said = {wire.TRAIN_SECONDS: seconds, wire.EPOCHS_READ: wire.YES if tells_epochs else wire.NO}
         if tells_epochs:
             said |= {
