@@ -1,10 +1,11 @@
-"""What a cycle takes beside the work on real processes: ``python -m bench.overhead [--cycles 6]``.
+"""What a cycle takes beside the work on real processes: ``python -m bench.overhead [--before CHECKOUT]``.
 
 Four SuperNodes on loopback and a client that does nothing, so that all time is overhead. Flower's own loop
-(plain FedAvg) and MelStrategy around it, on processes started in three ways: where Python must compile
-Flower again for every message (some installers compile nothing, and on a read-only system nothing is kept),
-where it need not, and as `flwr-mel device start` does. Writes a section of docs/BENCHMARKS.md and
-bench/results/overhead.json.
+(plain FedAvg) and MelStrategy around it, with the deployment's settings, on processes started in three ways:
+where Python must compile Flower again for every message (some installers compile nothing, and on a read-only
+system nothing is kept), where it need not, and as `flwr-mel device start` does. CHECKOUT is the source of an
+earlier version, whose strategy and mod are measured as Flower starts processes: that version's documents had
+no other way. Writes a section of docs/BENCHMARKS.md and bench/results/overhead.json.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -23,9 +25,14 @@ from bench.loopback import Loopback, write_app
 from bench.tables import PAGE, table, write_section
 from flwr_mel.deployment.running import environment
 
+ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results" / "overhead.json"
 NODES = 4
-_STRATEGIES = {"fedavg": "FedAvg, Flower's own loop", "mel": "MelStrategy around it"}
+_STRATEGIES = {
+    "fedavg": "FedAvg, Flower's own loop",
+    "mel": "MelStrategy around it",
+    "before": "MelStrategy of the version before",
+}
 _WAYS = {
     "uncompiled": "as Flower starts them, nothing compiled",
     "compiled": "as Flower starts them, compiled",
@@ -54,6 +61,8 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 
+import flwr_mel
+from flwr_mel.learning import Learning
 from flwr_mel.serverapp import MelStrategy
 
 app = ServerApp()
@@ -68,27 +77,46 @@ def main(grid, context):
         return MetricRecord({"cycle": cycle})
 
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=NODES, min_available_nodes=NODES)
-    if config["strategy"] == "mel":
-        strategy = MelStrategy(strategy)
+    if config["strategy"] != "fedavg":
+        strategy = MelStrategy(strategy, cycle_time_s=600.0, max_epochs=1, learning=Learning())
     rounds = config["cycles"]
     strategy.start(grid, ArrayRecord([np.zeros(10)]), num_rounds=rounds, evaluate_fn=evaluate)
-    Path(config["out"]).write_text(json.dumps(times))
+    told = {"times": times, "source": flwr_mel.__file__}
+    Path(config["out"]).write_text(json.dumps(told))
 """
+_CONFIG = """strategy = ""
+cycles = 1
+out = ""
+mel-c2 = 0.001
+mel-c1 = 0.0
+mel-c0 = 0.0
+mel-g2 = 0.0
+mel-g1 = 0.0
+mel-g0 = 0.0
+mel-max-samples = 1
+"""
+
+Found = dict[str, dict[str, list[float]]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cycles", type=int, default=6)
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="source of an earlier version")
     parser.add_argument("--no-write", action="store_true", help="print only")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended, whoever ends us
     for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"):
         os.environ.pop(name, None)
-    found: dict[str, dict[str, list[float]]] = {}
+    found: Found = {}
     loads: list[float] = []
     for way in _WAYS:
         with tempfile.TemporaryDirectory(prefix="b-") as scratch:
-            found[way] = measure(Path(scratch), way, args.cycles, loads)
+            found[way] = measure(Path(scratch), way, ("fedavg", "mel"), args.cycles, loads)
+        if args.before and way != "ours":
+            with tempfile.TemporaryDirectory(prefix="b-") as scratch:
+                source = args.before.resolve()
+                found[way] |= measure(Path(scratch), way, ("before",), args.cycles, loads, source)
     load = median(loads)
     print(report(found, load))
     if not args.no_write:
@@ -108,26 +136,30 @@ def variables(way: str, scratch: Path) -> dict[str, str]:
     return {key: value for key, value in environment(scratch / "home").items() if key != "FLWR_HOME"} | kept
 
 
-def measure(scratch: Path, way: str, cycles: int, loads: list[float]) -> dict[str, list[float]]:
+def measure(
+    scratch: Path, way: str, strategies: Sequence[str], cycles: int, loads: list[float], source: Path = ROOT
+) -> dict[str, list[float]]:
     """Return the seconds of all cycles but the first of each run, in which processes are loaded."""
     found: dict[str, list[float]] = {}
-    with Loopback(scratch / "f", **variables(way, scratch)) as fleet:
+    with Loopback(scratch / "f", PYTHONPATH=str(source), **variables(way, scratch)) as fleet:
         files = {"client_app.py": _CLIENT, "server_app.py": _SERVER.replace("NODES", str(NODES))}
-        app = write_app(scratch / "app", "idle", files, 'strategy = ""\ncycles = 1\nout = ""\n')
+        app = write_app(scratch / "app", "idle", files, _CONFIG)
         for k in range(NODES):
             fleet.start_node(f"node-{k}", f"partition-id={k} num-partitions={NODES}")
         fleet.wait_for_nodes()
         out = scratch / "times.json"
-        for name in _STRATEGIES:
+        for name in strategies:
             fleet.run(app, {"strategy": name, "cycles": cycles, "out": str(out)})
-            times = json.loads(out.read_text(encoding="utf-8"))
-            found[name] = [b - a for a, b in pairwise(times[1:])]
+            told = json.loads(out.read_text(encoding="utf-8"))
+            if not Path(told["source"]).is_relative_to(source):
+                raise RuntimeError(f"{told['source']} was run, not what is in {source}")
+            found[name] = [b - a for a, b in pairwise(told["times"][1:])]
             loads.append(os.getloadavg()[0])
             print(way, name, [round(x, 2) for x in found[name]], loads[-1], file=sys.stderr, flush=True)
     return found
 
 
-def report(found: dict[str, dict[str, list[float]]], load: float) -> str:
+def report(found: Found, load: float) -> str:
     """Return the section."""
     cores = os.cpu_count() or 1
     # Its own processes are one per core or so.
@@ -145,12 +177,11 @@ def report(found: dict[str, dict[str, list[float]]], load: float) -> str:
         for name, some in both.items()
     ]
     now = middle["ours", "mel"]
-    shares = {
-        "Flower's own where nothing is compiled": now / middle["uncompiled", "fedavg"],
-        "ours there, before devices kept what is compiled": now / middle["uncompiled", "mel"],
-        "Flower's own where all is compiled": now / middle["compiled", "fedavg"],
-    }
-    told = ", ".join(f"{share:.2f} of {of}" for of, share in shares.items())
+    whose = {"fedavg": "Flower's own", "mel": "ours", "before": "that of the version before"}
+    where = {"uncompiled": "where nothing is compiled", "compiled": "where all is"}
+    told = ", ".join(
+        f"{now / middle[way, name]:.2f} of {whose[name]} {where[way]}" for way, name in middle if way in where
+    )
     return (
         "## What a cycle takes beside the work, on real processes\n\n"
         f"A SuperLink and {NODES} SuperNodes on loopback, a client that does nothing: all of it is Flower's "

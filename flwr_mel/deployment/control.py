@@ -14,6 +14,8 @@ from flwr_mel._text import message, printable
 from flwr_mel._validate import Phrase, complain
 from flwr_mel.deployment.place import ServerPlace, ServerSettings
 
+#: Flower's word for a device that is there.
+ONLINE = "online"
 _GONE = "unregistered"
 
 
@@ -27,6 +29,18 @@ class Control:
         """Return the public key of every registered device, by node id."""
         nodes = self._client.ListNodes(ListNodesRequest()).nodes_info
         return {node.node_id: bytes(node.public_key) for node in nodes if node.status != _GONE}
+
+    def presence(self) -> dict[int, tuple[str, str]]:
+        """Return of every registered device how the server sees it and since when (ISO 8601; "": never)."""
+        nodes = self._client.ListNodes(ListNodesRequest()).nodes_info
+        return {
+            node.node_id: (
+                node.status,
+                node.last_activated_at if node.status == ONLINE else node.last_deactivated_at,
+            )
+            for node in nodes
+            if node.status != _GONE
+        }
 
     def register(self, keys: Mapping[str, bytes]) -> dict[str, int]:
         """Register devices that are not yet; return everybody's node id by name.

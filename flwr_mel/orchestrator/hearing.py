@@ -60,9 +60,24 @@ def meet(
     surplus = len(new.absent) - max(MOST_ABSENT, len(new.connected))
     for name in list(new.absent)[: max(surplus, 0)]:
         del new.absent[name]
-    for node in nodes:
-        new.learners.setdefault(node, LearnerState(node))
+    fresh = [node for node in nodes if node not in new.learners]
+    new.learners |= {node: LearnerState(node) for node in fresh}
+    known = _known_as(new) if fresh else {}
+    for node in fresh:
+        name = known.get(node)
+        if name is not None and name not in new.holders and name not in new.learners:
+            new.holders[name] = node
+            new.learners[node] = LearnerState(node, name=name)
     return new
+
+
+def _known_as(state: State) -> Mapping[str, str]:
+    """Return the names that node ids tell before anybody has answered, for a node id is a key.
+
+    The operator wrote them down, or they are those of learners that have been there. What else is known of
+    a learner counts when it has answered.
+    """
+    return {gone.node: name for name, gone in state.absent.items()} if state.names is None else state.names
 
 
 def strangers(state: State, nodes: Iterable[str]) -> list[str]:

@@ -117,8 +117,11 @@ def stand(state: State, record: CycleRecord, times: Times) -> tuple[State, Cycle
         row.standing, row.since = word, since
         rows.append(row)
     beside = [max(took - own, 0.0) for row in rows if (took := row.took_s) and (own := row.reported_time_s)]
+    back = {x.name for x in new.learners.values()}  # and not heard yet
     gone: dict[str, float | None] = {
-        x.name: x.standing[1] for x in new.absent.values() if x.standing and _is(x, Standing.GONE)
+        x.name: x.standing[1]
+        for x in new.absent.values()
+        if x.standing and _is(x, Standing.GONE) and x.name not in back
     }
     return new, replace(
         record,

@@ -186,6 +186,8 @@ class LearnerState:
             idle=old.idle,
             part=max(old.part, self.part, key=lambda part: part[2]),
             own=old.own or self.own,
+            # What was learnt of its link was learnt beside this.
+            flower_s=old.flower_s or self.flower_s,
         )
         if old.capability is None:
             return heir

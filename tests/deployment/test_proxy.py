@@ -65,6 +65,14 @@ def test_a_registered_device_comes_through(federation, bundle):
         assert device.poll() is None
         assert guest in federation.online()
         assert federation.place.names_by_node()[int(guest)] == "guest"
+        # Flower's own list has numbers only.
+        told = ask("server", "list", federation.place.root)
+        there = {row["name"]: (row["node"], row["status"]) for row in told["devices"]}
+        assert there["guest"] == (guest, "online")
+        assert told["online"] == len(federation.online())
+        assert (
+            f"{told['online']} of {len(there)} online" in run("server", "list", federation.place.root).stdout
+        )
     finally:
         end(device)
         del federation.nodes["guest"]
@@ -77,6 +85,7 @@ def test_a_name_belongs_to_one_key(federation, bundle):
     """A second key for a name that has one is refused until the first is taken back."""
     root = federation.place.root
     federation.register("guest")
+    assert "has never been here, node" in run("server", "list", root).stdout
     kept = bundle.root.rename(bundle.root.with_name("kept"))
     try:
         assert "flwr-mel server remove" in refused("server", "devices", root, "guest")

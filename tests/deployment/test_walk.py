@@ -87,7 +87,7 @@ def test_the_walk(world):
     for name in DEVICES:
         assert f"{name} takes part as node" in told("device start")
         assert holder(Bundle(world / name).lock) is None
-    assert told("supernode list").count("online") >= len(DEVICES)
+    assert told("server list").count("online") >= len(DEVICES)
     records = list(read_jsonl(place.state / "runs" / "first" / "records.jsonl"))
     assert [[row.learner for row in record.learners] for record in records] == [list(DEVICES)] * 2
     assert all(row.samples for row in records[0].learners)

@@ -80,6 +80,34 @@ def test_who_is_gone_stays_on_record_until_it_is_back():
     assert "gone" not in brain.records[-1].as_dict()
 
 
+@pytest.mark.parametrize("names", [None, {"3": "pi-3"}])
+def test_one_that_is_back_is_itself_before_it_has_answered(names):
+    """It was a stranger with a long number beside a device that was gone, and then planned without Flower."""
+    own = {f"n{node}": {wire.ANSWER_SECONDS: 0.0} for node in NODES}
+    settings = replace(SETTINGS, learning=Learning())
+    brain, clock = begun(settings, dict.fromkeys(NODES, 4.0), **own)
+    brain.plan(1, NODES)
+    brain.settle({"1": 20, "2": 20}, {"3": (Outcome.FAILED, "gone")}, {}, times=Times(1060.0, 5.0))
+    planned = brain.state.learners["3"].costs[2]
+    clock.now = 90.0
+    brain.strangers(NODES[:2])
+    brain.plan(2, NODES[:2])
+    brain.settle({}, {}, {}, times=Times(1095.0, 5.0))
+    brain.bind(names)
+    assert brain.strangers(NODES) == ["3"], "it is asked again"
+    brain.plan(3, NODES)
+    brain.settle({}, {}, {}, times=Times(1099.0, 5.0, here=NODES))
+    brain.close()
+    record = brain.records[-1]
+    assert [row.learner for row in record.learners] == ["pi-1", "pi-2", "pi-3"]
+    assert record.learners[-1].reason == "has not said yet what it can do"
+    assert record.gone == {}
+    brain.strangers(NODES)
+    brain.hear_all({"3": words("pi-3", **{wire.ANSWER_SECONDS: 0.0})})  # nobody waited, so nothing was timed
+    brain.plan(4, NODES)
+    assert brain.state.learners["3"].costs[2] == pytest.approx(planned)
+
+
 def test_simulated_learners_have_no_real_times():
     plain = Orchestrator(SETTINGS)
     records = []

@@ -70,13 +70,13 @@ def start(
             _become(place, settings)
         if (there := running.holder(place.lock)) is not None:
             stop(f"{settings.name} runs already, process {there}: flwr-mel device stop {bundle}", ENVIRONMENT)
-        findings = []
-        with nullcontext() if json else console().status("looking ..."):
+        findings, out = [], console()
+        with nullcontext() if json else out.status("looking ..."):
             env = place.command(settings)[1]
             for finding in examine(settings.server, place.ca, place.key, settings.node, modules or [], env):
                 findings.append(finding)
                 if not json:
-                    show(finding)
+                    show(finding, out)
         told: dict[str, Any] = {"name": settings.name, "findings": [asdict(finding) for finding in findings]}
         told["ready"] = all(finding.health is not Health.BAD for finding in findings)
         if not told["ready"]:

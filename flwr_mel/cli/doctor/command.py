@@ -67,11 +67,12 @@ def doctor(
         node |= {} if profile is None else {"mel-profile": profile}
         looking = examine(server, ca, key, node, modules or [], env)
     findings = []
-    with nullcontext() if json else console().status("looking ..."):
+    out = console()
+    with nullcontext() if json else out.status("looking ..."):
         for finding in looking:
             findings.append(finding)
             if not json:
-                show(finding)
+                show(finding, out)
     ready = all(finding.health is not Health.BAD for finding in findings)
     if json:
         typer.echo(json_.dumps({"ready": ready, "findings": [asdict(finding) for finding in findings]}))

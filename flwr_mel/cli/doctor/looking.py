@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from flwr_mel._validate import complain
 from flwr_mel.cli.doctor import checks
 from flwr_mel.cli.doctor.checks import Finding, Health
-from flwr_mel.cli.shared import console
 
 _MARKS = {Health.GOOD: "[green]good [/]", Health.DOUBT: "[yellow]doubt[/]", Health.BAD: "[red]bad  [/]"}
 
@@ -56,10 +57,18 @@ def examine(
     return findings()
 
 
-def show(finding: Finding) -> None:
-    """Print a finding, with its remedy."""
+def show(finding: Finding, out: Console) -> None:
+    """Print a finding, with its remedy.
+
+    Parameters
+    ----------
+    finding : Finding
+        What was found.
+    out : Console
+        The one that shows that one is looking: another would write into its line.
+    """
     remedy = f"\n        {finding.remedy}" if finding.remedy else ""
-    console().print(f"{_MARKS[finding.health]}  {finding.what}: {finding.detail}{remedy}", soft_wrap=True)
+    out.print(f"{_MARKS[finding.health]}  {finding.what}: {finding.detail}{remedy}", soft_wrap=True)
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -183,4 +183,5 @@ def down(directory: Directory, json: Json = False) -> None:
 
 
 app.command(epilog=devices_.EXAMPLES)(devices_.devices)
+app.command("list", epilog=devices_.EXAMPLES)(devices_.list_)
 app.command(epilog=devices_.EXAMPLES)(devices_.remove)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ import typer
 from flwr_mel._validate import complain
 from flwr_mel.cli.deploying import tell
 from flwr_mel.cli.shared import ENVIRONMENT, bad_input, stop
+from flwr_mel.cli.watch.lines import clock
 from flwr_mel.deployment import secrets
 from flwr_mel.deployment.bundles import (
     Bundle,
@@ -33,6 +35,8 @@ flwr-mel server devices /srv/flwr-mel 50 --set data-dir=/srv/data
 flwr-mel server devices /srv/flwr-mel pi-1 pi-2 camera-north
 
 flwr-mel server devices /srv/flwr-mel pi-7.pub       (the key was made on the device: flwr-mel device key)
+
+flwr-mel server list /srv/flwr-mel
 
 flwr-mel server remove /srv/flwr-mel pi-2"""
 
@@ -91,6 +95,42 @@ def devices(
     lines = [(row["name"], f"node {row['node']}, {row['bundle']}") for row in rows]
     lines.append(("next", "copy each bundle to its device, and there: flwr-mel device start BUNDLE"))
     tell(json, {"devices": rows}, lines)
+
+
+def list_(directory: Directory, json: Json = False) -> None:
+    """Tell by name which devices are there, as the server sees it, those that are missing first.
+
+    One that dies is seen as online until it has missed two heartbeats, about a minute.
+
+    Exit codes: 0 done, 2 bad input, 4 the environment.
+    """
+    place = ServerPlace(directory.absolute())
+    with bad_input(_OPTIONS):
+        settings = place.read()
+        with _controlling(place, settings) as control:
+            presence = control.presence()
+    names = place.names_by_node()
+    rows = sorted(
+        (
+            {"name": names.get(node, ""), "node": str(node), "status": status, "since": since}
+            for node, (status, since) in presence.items()
+        ),
+        key=lambda row: (row["status"] == "online", row["name"], row["node"]),
+    )
+    online = sum(row["status"] == "online" for row in rows)
+    lines = [(row["name"] or row["node"], _seen(row)) for row in rows]
+    lines.append(("in all", f"{online} of {len(rows)} online"))
+    tell(json, {"devices": rows, "online": online}, lines)
+
+
+def _seen(row: Mapping[str, str]) -> str:
+    """Say how the server sees a device."""
+    status = row["status"] if row["since"] or row["status"] == "online" else "has never been here"
+    try:
+        since = f" since {clock(datetime.fromisoformat(row['since']).timestamp())}"
+    except ValueError:
+        since = ""
+    return f"{status}{since}" + (f", node {row['node']}" if row["name"] else ", its name is not known")
 
 
 def remove(

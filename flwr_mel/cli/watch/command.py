@@ -99,7 +99,7 @@ def follow(place: Place, show: Show, *, once: bool, wait_s: float | None, metric
             waiting = True
             place.check()
             if wait_s != 0:
-                show.say(f"waiting for {place.records}, which has no finished cycle yet (Ctrl-C ends)")
+                show.say(f"waiting for the end of the first cycle in {place.records} (Ctrl-C ends)")
                 show.look(history, place.cycles, "", 0.0)
         if history.last is None and wait_s is not None and time.monotonic() - began >= wait_s:
             raise _nothing(place, wait_s)

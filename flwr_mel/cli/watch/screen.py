@@ -253,6 +253,7 @@ def _outcome(row: LearnerRecord) -> str:
         text = f"{text}, since {clock(row.since)}" if row.since is not None else f"{text}, {standing}"
     if row.problem and row.problem not in row.reason:
         text += f"; {printable(row.problem)}"
+    text += f", task of {row.span} cycles" if row.span > 1 else ""
     slow = finite(row.slowdown) > 1
     return f"{text}, planned {digits(row.slowdown, 3)} times slower than it says" if slow else text
 

@@ -7,10 +7,13 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from contextlib import contextmanager
 from email.utils import formatdate
+from io import StringIO
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from flwr_mel.cli import app
@@ -34,6 +37,21 @@ def key(tmp_path_factory):
     path = tmp_path_factory.mktemp("key") / "device.key"
     make_device_key(path, path.with_suffix(".key.pub"), "pi-1")
     return path
+
+
+def test_findings_do_not_run_into_the_line_that_says_looking(monkeypatch, key):
+    out = Console(file=StringIO(), force_terminal=True, width=80)
+    found = checks.Finding("key", Health.GOOD, "there", "")
+
+    def examine(*_):
+        time.sleep(0.3)  # until the line is drawn
+        yield found
+
+    monkeypatch.setattr("flwr_mel.cli.doctor.command.console", lambda: out)
+    monkeypatch.setattr("flwr_mel.cli.doctor.command.examine", examine)
+    CliRunner().invoke(app, ["doctor", "localhost:1", str(key), str(key)])
+    written = out.file.getvalue()
+    assert "\x1b[2K" in written[written.index("looking ...") : written.index("there")], "it is wiped first"
 
 
 @contextmanager
@@ -74,11 +92,17 @@ def call(*args, code=0):
     return done
 
 
+@pytest.fixture
+def any_machine(monkeypatch):
+    """Let a client process start as slowly as a busy machine makes it."""
+    monkeypatch.setattr(checks, "START_LIMIT_S", 1e6)
+
+
 def found(findings):
     return {finding.what: finding for finding in findings}
 
 
-def test_a_device_that_is_ready(authority, key, tmp_path):
+def test_a_device_that_is_ready(authority, key, tmp_path, any_machine):
     (tmp_path / "x.npy").write_bytes(b"data")
     with serving(authority / "good") as port:
         args = (f"localhost:{port}", authority / "good" / "ca.pem", key, "--data-dir", tmp_path)
@@ -91,7 +115,7 @@ def test_a_device_that_is_ready(authority, key, tmp_path):
     assert seen["TLS"] == seen["key"] == seen["clock"] == "good"
 
 
-def test_a_bundle_says_it_all(authority, tmp_path):
+def test_a_bundle_says_it_all(authority, tmp_path, any_machine):
     (tmp_path / "x.npy").write_bytes(b"data")
     with serving(authority / "good") as port:
         settings = DeviceSettings("pi-1", f"localhost:{port}", {"data-dir": str(tmp_path)})

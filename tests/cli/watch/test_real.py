@@ -75,6 +75,13 @@ def test_strangers_words_are_cleaned():
     assert "\x1b" not in text
 
 
+def test_a_task_of_several_cycles_is_told_where_it_is_planned_for_more_than_one():
+    record = real(3)
+    record.learners[0].span, record.learners[0].time_s = 2, 18.0
+    (line,) = [line for line in drawn(record, 120, 24) if "18 s" in line]
+    assert "used, task of 2 cycles" in line
+
+
 def test_a_row_without_times_has_none():
     row = LearnerRecord("pi", "1")
     assert row.took_s is None

@@ -1,0 +1,136 @@
+"""A device whose upload crawls: the SuperLink has announced its reply, and the cycle goes on all the same."""
+
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from bench.loopback import write_app
+from bench.scripted import NO_CLIENT, Fleet
+from flwr_mel._processes import tree
+from flwr_mel.records import read_jsonl
+from tests.waiting import wait_for
+
+SERVER = """from pathlib import Path
+from time import sleep
+
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp import ServerApp
+
+from flwr_mel import Stopping
+from flwr_mel.records import JsonlWriter
+from flwr_mel.serverapp import MelFedAvg, MelStrategy
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid, context):
+    config, moved = context.run_config, []
+    while len(list(grid.get_node_ids())) < config["devices"]:
+        sleep(0.5)
+
+    def note(record):
+        moved.extend(row.learner for row in record.learners if row.moved_weight)
+
+    strategy = MelStrategy(
+        MelFedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1),
+        cycle_time_s=4.0,
+        max_epochs=1,
+        enforce_deadline=True,
+        stragglers="span",
+        learning=False,
+        callbacks=[JsonlWriter(Path(config["out"])), note],
+        stopping=Stopping(metric="moved", target=1.0),
+    )
+    start = ArrayRecord([np.zeros(200_000)])
+    evaluate = lambda cycle, arrays: MetricRecord({"moved": float("slow" in moved)})
+    strategy.start(grid, start, num_rounds=config["cycles"], evaluate_fn=evaluate)
+"""
+#: Bytes that a connection carries as they come, far above what a device says of itself.
+FREE = 200_000
+
+
+class Narrow:
+    """A way to the SuperLink on which updates crawl until it is opened."""
+
+    host = "127.0.0.2"
+
+    def __init__(self, port):
+        self.open, self.crawling = threading.Event(), threading.Event()
+        self._listener = socket.create_server((self.host, port))
+        self._port = port
+
+    def __enter__(self):
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *error):
+        self.open.set()
+        self._listener.close()
+
+    def _serve(self):
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._port))
+                for pair in ((near, far, True), (far, near, False)):
+                    threading.Thread(target=self._carry, args=pair, daemon=True).start()
+
+    def _carry(self, source, sink, narrow):
+        carried = 0
+        with suppress(OSError):
+            while data := source.recv(4096):
+                carried += len(data)
+                if narrow and carried > FREE and not self.open.is_set():
+                    self.crawling.set()
+                    time.sleep(0.5)
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+
+def cycles_in(path):
+    return list(read_jsonl(path)) if path.exists() else []
+
+
+def server_apps(fleet):
+    found = []
+    for seen in tree(fleet._superlink.pid):
+        with suppress(OSError):
+            found += [seen.pid] * (b"flwr-serverapp" in Path(f"/proc/{seen.pid}/cmdline").read_bytes())
+    return found
+
+
+@pytest.mark.timeout(1800)
+def test_the_others_go_on_and_the_update_counts_when_it_is_there(tmp_path):
+    out = tmp_path / "records.jsonl"
+    with Fleet(tmp_path / "f", FLWR_SUPEREXEC_TASK_POLL_INTERVAL="0.4") as fleet, Narrow(fleet.port) as way:
+        role = {"pace": 0.001, "samples": 10}
+        fleet.start(role | {"name": "quick"})
+        fleet.start(role | {"name": "slow"}, way.host)
+        fleet.wait_for_nodes()
+        files = {"client_app.py": NO_CLIENT, "server_app.py": SERVER}
+        app = write_app(tmp_path / "app", "narrow", files, "devices = 1\ncycles = 1\nout = ''\n")
+        run = fleet.submit(app, {"devices": 2, "cycles": 1000, "out": str(out)})
+        # At this pace all of the update takes more than three minutes, in which nobody could do anything.
+        assert way.crawling.wait(600)
+        begun = len(cycles_in(out))
+        wait_for(lambda: len(cycles_in(out)) >= begun + 2, pause_s=0.5)
+        assert not any(row.moved_weight for record in cycles_in(out) for row in record.learners)
+        way.open.set()
+        fleet.finish(run)
+        *_, last, _ = cycles_in(out)
+        assert [row.learner for row in last.learners if row.moved_weight] == ["slow"]
+        # A run that ends before an update is there ends, and so does its process.
+        way.open.clear()
+        way.crawling.clear()
+        run = fleet.submit(app, {"devices": 2, "cycles": 3, "out": str(tmp_path / "second.jsonl")})
+        assert way.crawling.wait(600)
+        fleet.finish(run)
+        wait_for(lambda: not server_apps(fleet))
+        assert not way.open.is_set()
