@@ -164,20 +164,24 @@ def test_training_survives_its_server(federation):
     training.finish()
 
 
+#: FLWR_MEL_KILLS=4: a part of it, where there is less time.
+KILLS = int(os.environ.get("FLWR_MEL_KILLS", "20"))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_twenty_kills_at_random_moments(small_fleet):
     rng = np.random.default_rng(20)
     span = 30.0  # grows where cycles take longer, so that kills do not all fall into the first one
     kills = trainings = 0
-    while kills < 20:
+    while kills < KILLS:
         trainings += 1
         training = Training(small_fleet, f"killed-{trainings}", cycles=6)
         done = 0
-        while kills < 20 and training.kill_after(rng.uniform(0.0, span)):
+        while kills < KILLS and training.kill_after(rng.uniform(0.0, span)):
             kills += 1
             before, done = done, cycles_in(training.run_dir)
             span *= 1.3 if done == before else 0.9
             print(f"kill {kills}: training {trainings}, {done} cycles done", flush=True)
-        span *= 1.0 if kills >= 20 else 0.5  # the run ended before its kill
+        span *= 1.0 if kills >= KILLS else 0.5  # the run ended before its kill
         training.finish()
