@@ -111,7 +111,8 @@ def stand(state: State, record: CycleRecord, times: Times) -> tuple[State, Cycle
         word, since = _standing(row, record, times)
         if x is not None:
             row.problem = x.problem
-            if x.standing is not None and _is(x, word):
+            # Who reported in this cycle was at work since it was idle before.
+            if x.standing is not None and _is(x, word) and received_at is None:
                 since = x.standing[1]
             new.learners[row.node] = replace(x, standing=(word, since))
         row.standing, row.since = word, since

@@ -108,6 +108,17 @@ def test_one_that_is_back_is_itself_before_it_has_answered(names):
     assert brain.state.learners["3"].costs[2] == pytest.approx(planned)
 
 
+def test_who_worked_is_idle_since_its_last_report():
+    brain, _ = begun()
+    for cycle in (1, 2):
+        brain.strangers(NODES)
+        used = {task.node: task.samples for task in brain.plan(cycle, NODES).tasks}
+        came = {node: 1000.0 + 10 * cycle + int(node) for node in NODES}
+        brain.settle(used, {}, {}, times=Times(1020.0 + 10 * cycle, 5.0, dict.fromkeys(NODES, 1000.0), came))
+        brain.close()
+    assert [row.since for row in brain.records[-1].learners] == [1021.0, 1022.0, 1023.0]
+
+
 def test_simulated_learners_have_no_real_times():
     plain = Orchestrator(SETTINGS)
     records = []
