@@ -64,10 +64,10 @@ def meet(
     new.learners |= {node: LearnerState(node) for node in fresh}
     known = _known_as(new) if fresh else {}
     for node in fresh:
-        name = known.get(node)
-        if name is not None and name not in new.holders and name not in new.learners:
-            new.holders[name] = node
-            new.learners[node] = LearnerState(node, name=name)
+        own = known.get(node)
+        if own is not None and own not in new.holders and own not in new.learners:
+            new.holders[own] = node
+            new.learners[node] = LearnerState(node, name=own)
     return new
 
 
