@@ -40,8 +40,10 @@ MOST_EPOCHS = 5
 LEAST_SAMPLES = 32
 # T is the middle of what so many cycles asked for: noise does not move it, what lasts for three cycles does.
 _CYCLES = 5
-# A time so many times as long is no noise; those before it no longer count.
+# A time so many times as long, or as short, is no noise: those before it no longer count. The own round is
+# such a time where libraries and data are loaded in it.
 _JUMP = 2
+_FEWEST = 3
 # It stays as it is until it would be shorter by more than this share; for the old work it grows.
 _STEADY = 0.05
 
@@ -173,8 +175,9 @@ def in_force(
         return force
     costs = Coefficients(*planned_costs(known, force).T)
     now_s = cycle_time_s(costs, Round.of(works), force.min_samples, most)
-    asked_s = (now_s,) if last_s and now_s > _JUMP * last_s else (*asked_s, now_s)[-_CYCLES:]
-    time_s = min(median_high(asked_s), force.cycle_time_s)
+    jumped = last_s is not None and not last_s / _JUMP < now_s < last_s * _JUMP
+    asked_s = (now_s,) if jumped else (*asked_s, now_s)[-_CYCLES:]
+    time_s = min(now_s if len(asked_s) < _FEWEST else median_high(asked_s), force.cycle_time_s)
     if last_s and time_s <= last_s <= min(time_s * (1 + _STEADY), force.cycle_time_s):
         time_s = last_s
     return replace(force, cycle_time_s=time_s, own_round_s=force.cycle_time_s, asked_s=asked_s)

@@ -195,6 +195,14 @@ def test_a_change_that_lasts_is_followed(factor, cycles):
     assert times[11 + cycles] == pytest.approx(after, rel=0.25)
 
 
+def test_what_is_loaded_in_the_first_call_is_forgotten_in_the_third_cycle():
+    """The own round is long for everybody then, and so is the second cycle, which is planned by it."""
+    devices = [Device(speed, epochs=5, warm_up_s=2.0) for speed in SPEEDS]
+    times, _, _ = settled(devices, 8)
+    assert times[2] < times[1] / 2
+    assert times[2] <= times[7] * 1.2
+
+
 def test_what_the_last_cycles_asked_for_goes_on_after_a_restart():
     devices = [Device(speed, epochs=5, noise=0.1, rng=np.random.default_rng(k)) for k, speed in
                enumerate(SPEEDS)]  # fmt: skip
