@@ -137,9 +137,10 @@ devices that are {speeds} times slower than the fastest, no number given to `Mel
 first training to the accuracy that the project has after its own {ROUNDS} rounds; the wrapped run has {MORE}
 times as many rounds, which are shorter. The first cycle is the project's own round, in which the devices are
 measured: {ROUNDS} rounds cannot become more than {ROUNDS} times faster. Rounds are means after the first one.
-Of several runs the middle, and the least and the most; clients shuffle by torch's own, unseeded generator, as
-the projects do. Where a project's accuracy is near its best, chance decides when it is reached. Aim: never
-slower, and {AIM:g} times faster; behind it: {", ".join(behind) or "none"}.
+Of several runs the middle, and the least and the most. Run i has seed i: as it is and wrapped, a client
+begins every training with generators (of torch, numpy and Python) seeded by run, device and round, so that
+runs repeat as far as times do. Where a project's accuracy is near its best, a lucky one takes long to reach
+again. Aim: never slower, and {AIM:g} times faster; behind it: {", ".join(behind) or "none"}.
 
 {table(head, [row(name, runs) for name, runs in measured.items()])}
 {rest}"""

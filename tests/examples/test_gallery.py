@@ -2,14 +2,20 @@
 
 import ast
 import json
+import random
 import shutil
 import tomllib
 
+import numpy as np
 import pytest
+import torch
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.common.config import validate_config
+from flwr.supercore.task_identity import TaskIdentity
 
 from examples import run as gallery
 from examples.common.gallery import GALLERY, ROOT
+from examples.common.witness import Witness
 from flwr_mel import wire
 
 ROUNDS, DEVICES = 3, 4
@@ -160,6 +166,30 @@ def test_a_wrapped_project_without_a_number_on_flowers_engine(name, tmp_path):
     assert {training["cycle"] for training in free} == {1}
     told = {(training["epochs"], training["samples"]) for training in done.trainings} - {(None, None)}
     assert len(told) > 1  # not everybody the same
+
+
+def test_clients_draw_by_seed_partition_and_round(tmp_path, monkeypatch):
+    for name in ("task_id", "run_id", "node_id"):
+        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
+
+    def drawn(seed, partition, number, *, classic=False):
+        words = {} if classic else {"server-round": number}
+        group = {"group_id": str(number)} if classic else {}
+        message = Message(RecordDict({"config": ConfigRecord(words)}), 1, "train", **group)
+        context = Context(1, 1, {"partition-id": partition}, RecordDict(), {})
+        found = []
+
+        def app(message, context):
+            found.extend([random.random(), np.random.rand(), float(torch.rand(1))])  # noqa: NPY002
+            metrics = MetricRecord({"epochs-run": 1, "num-examples": 1})
+            return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+        Witness(tmp_path / "lines", (0.0,), seed)(message, context, app)
+        return tuple(found)
+
+    one = drawn(0, 1, 2)
+    assert one == drawn(0, 1, 2) == drawn(0, 1, 2, classic=True)
+    assert len({one, drawn(1, 1, 2), drawn(0, 2, 2), drawn(0, 1, 3)}) == 4
 
 
 def test_the_page_starts_with_the_diff_of_the_quickstart():
