@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.request import urlopen
 
-from flwr_mel._processes import end
+from flwr_mel._processes import end, tree
 
 BIN = Path(sys.executable).parent
 #: Far above what anything takes: it tells what hangs from what is slow.
@@ -51,6 +51,17 @@ def wait_for(what: Callable[[], Any], pause_s: float = 0.2) -> Any:
             return found
         time.sleep(pause_s)
     raise RuntimeError(f"{getattr(what, '__name__', what)} did not come true in {PATIENCE_S} s")
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the processor seconds of a process and of what it started, those that have ended included."""
+    ticks = 0
+    for seen in tree(pid):
+        with suppress(OSError):
+            stat = Path(f"/proc/{seen.pid}/stat").read_text(encoding="utf-8", errors="replace")
+            # The name in parentheses may hold anything; user and system time, its own and its children's.
+            ticks += sum(map(int, stat.rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Loopback:
@@ -168,6 +179,14 @@ class Loopback:
     def ended(self) -> list[str]:
         """Return whose processes are over."""
         return [name for name, process in self._nodes.items() if process.poll() is not None]
+
+    def cpu_s(self) -> tuple[float, float]:
+        """Return the processor seconds of the SuperNodes and of the SuperLink so far, with what they started.
+
+        Unlike time on a clock they hardly depend on what else the machine does.
+        """
+        assert self._superlink is not None
+        return sum(_cpu_s(node.pid) for node in self._nodes.values()), _cpu_s(self._superlink.pid)
 
     def log(self, name: str) -> str:
         """Return what a process has written."""

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from bench.loopback import Loopback, write_app
 from bench.tables import PAGE, table, write_section
@@ -96,7 +97,24 @@ mel-g0 = 0.0
 mel-max-samples = 1
 """
 
-Found = dict[str, dict[str, list[float]]]
+
+class Run(NamedTuple):
+    """What one run took.
+
+    Parameters
+    ----------
+    seconds : list of float
+        Of all cycles but the first, in which processes are loaded.
+    devices_s, server_s : float
+        Processor seconds per cycle, the start of the run and what is asked there included.
+    """
+
+    seconds: list[float]
+    devices_s: float
+    server_s: float
+
+
+Found = dict[str, dict[str, Run]]
 
 
 def main() -> None:
@@ -121,7 +139,8 @@ def main() -> None:
     print(report(found, load))
     if not args.no_write:
         write_section(PAGE, "overhead", report(found, load))
-        told = {"load": load, "seconds": found}
+        runs = {way: {name: run._asdict() for name, run in some.items()} for way, some in found.items()}
+        told = {"load": load, "runs": runs}
         RESULTS.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
@@ -138,9 +157,9 @@ def variables(way: str, scratch: Path) -> dict[str, str]:
 
 def measure(
     scratch: Path, way: str, strategies: Sequence[str], cycles: int, loads: list[float], source: Path = ROOT
-) -> dict[str, list[float]]:
-    """Return the seconds of all cycles but the first of each run, in which processes are loaded."""
-    found: dict[str, list[float]] = {}
+) -> dict[str, Run]:
+    """Run a training with each strategy on one fleet."""
+    found: dict[str, Run] = {}
     with Loopback(scratch / "f", PYTHONPATH=str(source), **variables(way, scratch)) as fleet:
         files = {"client_app.py": _CLIENT, "server_app.py": _SERVER.replace("NODES", str(NODES))}
         app = write_app(scratch / "app", "idle", files, _CONFIG)
@@ -149,13 +168,15 @@ def measure(
         fleet.wait_for_nodes()
         out = scratch / "times.json"
         for name in strategies:
+            before = fleet.cpu_s()
             fleet.run(app, {"strategy": name, "cycles": cycles, "out": str(out)})
             told = json.loads(out.read_text(encoding="utf-8"))
             if not Path(told["source"]).is_relative_to(source):
                 raise RuntimeError(f"{told['source']} was run, not what is in {source}")
-            found[name] = [b - a for a, b in pairwise(told["times"][1:])]
+            cpu = [(b - a) / cycles for a, b in zip(before, fleet.cpu_s(), strict=True)]
+            found[name] = Run([b - a for a, b in pairwise(told["times"][1:])], *cpu)
             loads.append(os.getloadavg()[0])
-            print(way, name, [round(x, 2) for x in found[name]], loads[-1], file=sys.stderr, flush=True)
+            print(way, name, found[name], loads[-1], file=sys.stderr, flush=True)
     return found
 
 
@@ -164,17 +185,19 @@ def report(found: Found, load: float) -> str:
     cores = os.cpu_count() or 1
     # Its own processes are one per core or so.
     busy = ": **the machine was busy**, so an idle one takes less" if load > 4 * cores else ""
-    middle = {(way, name): median(some) for way, both in found.items() for name, some in both.items()}
+    runs = {(way, name): run for way, some in found.items() for name, run in some.items()}
+    middle = {key: median(run.seconds) for key, run in runs.items()}
     rows = [
         [
             _WAYS[way],
             _STRATEGIES[name],
             f"{middle[way, name]:.1f} s",
-            f"{min(some):.1f} to {max(some):.1f} s",
-            f"{len(some)}",
+            f"{min(run.seconds):.1f} to {max(run.seconds):.1f} s",
+            f"{run.devices_s:.1f} s",
+            f"{run.server_s:.1f} s",
+            f"{len(run.seconds)}",
         ]
-        for way, both in found.items()
-        for name, some in both.items()
+        for (way, name), run in runs.items()
     ]
     now = middle["ours", "mel"]
     whose = {"fedavg": "Flower's own", "mel": "ours", "before": "that of the version before"}
@@ -186,10 +209,12 @@ def report(found: Found, load: float) -> str:
         "## What a cycle takes beside the work, on real processes\n\n"
         f"A SuperLink and {NODES} SuperNodes on loopback, a client that does nothing: all of it is Flower's "
         f"and ours. Load {load:.1f} on {cores} cores, median{busy}. The first cycle of each run is "
-        "left out. The last line's median is "
+        "left out, but in the processor seconds per cycle, which hardly depend on the load: there all of a "
+        "run counts, in ours a question to every device before its first cycle. The last line's median is "
         f"{told}. What is left is mostly Flower's client side: it looks for messages every three seconds and "
         f"starts a process for each, {NODES} at once on these cores.\nGenerated by `python -m "
-        "bench.overhead`.\n\n" + table(["processes", "strategy", "median", "range", "cycles"], rows)
+        "bench.overhead`.\n\n"
+        + table(["processes", "strategy", "median", "range", "devices' CPU", "server's CPU", "cycles"], rows)
     )
 
 
