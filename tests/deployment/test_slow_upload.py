@@ -109,6 +109,7 @@ def server_apps(fleet):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_others_go_on_and_the_update_counts_when_it_is_there(tmp_path):
     out = tmp_path / "records.jsonl"
