@@ -25,6 +25,7 @@ from flwr_mel.orchestrator.standing import flower_words
 from flwr_mel.orchestrator.state import CyclePlan, State
 from flwr_mel.orchestrator.telling import deliver, explain, log
 from flwr_mel.records import Callback, CycleRecord, LearnerRecord, Outcome
+from flwr_mel.records.cycle import title
 
 #: How many records are kept: memory must not grow with the number of cycles.
 KEEP_RECORDS = 100
@@ -216,7 +217,7 @@ class Orchestrator:
             learner = self.state.learners[node]
             known = before.learners.get(node)
             if learner.doubt is not None and (known is None or learner.doubt != known.doubt):
-                log.warning("%s: %s", learner.name, learner.doubt)
+                log.warning("%s: %s", title(learner.name), learner.doubt)
         for text in record.notes[len(before.notes) :]:
             log.warning("cycle %d: %s", cycle, text)
         self._tell_time(before, record)
@@ -327,7 +328,7 @@ class Orchestrator:
         told = len(record.notes)
         self.state, self.record = cycles.settle(self.state, self.settings, record, back)
         for row in self.record.failures:
-            log.warning("cycle %d: %s %s: %s", record.cycle, row.learner, row.outcome, row.reason)
+            log.warning("cycle %d, %s %s: %s", record.cycle, title(row.learner), row.outcome, row.reason)
         for text in self.record.notes[told:]:
             log.warning("%s", text)
         return [row for row in self.record.learners if row.asked]

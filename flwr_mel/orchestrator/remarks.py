@@ -52,6 +52,7 @@ def remarks(state: State, settings: Settings, record: CycleRecord, back: Returne
     rows = [row for row in record.learners if row.outcome is Outcome.USED]
     own = {row.node: state.learners[row.node].own for row in rows}
     said = {row.node: back.reports.get(row.node, {}) for row in rows}
+    where = _READ if settings.epochs_key is None else _OTHER_KEY.format(settings.epochs_key)
     found: Mapping[str, tuple[Sequence[LearnerRecord], str]] = {
         "no report": (
             [row for row in rows if row.free and own[row.node] is None],
@@ -59,9 +60,13 @@ def remarks(state: State, settings: Settings, record: CycleRecord, back: Returne
             "mel_mod first in ClientApp(mods=[...]), and use the same version of flwr_mel on both sides",
         ),
         "epochs": (
-            [row for row in rows if (x := own[row.node]) is not None and not x.steers_epochs],
+            [
+                row
+                for row in rows
+                if (x := own[row.node]) is not None and not x.steers_epochs and x.steers_samples
+            ],
             "the app did not read the epochs of the task; what it does by itself is planned instead. "
-            + (_READ if settings.epochs_key is None else _OTHER_KEY.format(settings.epochs_key)),
+            f"{where}",
         ),
         "unseen": (
             [
@@ -87,8 +92,8 @@ def remarks(state: State, settings: Settings, record: CycleRecord, back: Returne
                 for row in rows
                 if (x := own[row.node]) is not None and not x.steers_epochs and not x.steers_samples
             ],
-            "the app follows neither the epochs nor the samples of its tasks, so that nothing can be planned "
-            "and its rounds are what they were. " + _CHOOSE,
+            "the app did not read the epochs of the task and uses all its samples, so that nothing can be "
+            f"planned and its rounds are what they were. {where}. {_CHOOSE}",
         ),
         "batches": _batches(rows, said, back.claims),
         "max_epochs": (

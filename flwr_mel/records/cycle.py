@@ -33,6 +33,17 @@ class Standing(StrEnum):
     GONE = "gone"
 
 
+def title(learner: str) -> str:
+    """Say whom a line of the log is about: a number by itself would be taken for a count.
+
+    Parameters
+    ----------
+    learner : str
+        Its name; what could move a cursor is replaced.
+    """
+    return f"node {learner}" if learner.isdecimal() else printable(learner)
+
+
 @dataclass(slots=True)
 class LearnerRecord:
     """One learner in one cycle.
@@ -149,7 +160,7 @@ class LearnerRecord:
 
         Names and reasons come from the learners: what could move a cursor is replaced.
         """
-        name = f"node {self.learner}" if self.learner.isdecimal() else printable(self.learner)
+        name = title(self.learner)
         if self.free:
             return f"{name}: its own round, which is measured"
         if not self.epochs:

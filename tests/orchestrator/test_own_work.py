@@ -24,7 +24,7 @@ def notes_of(brain, words):
         ("epochs", "the app uses all its samples in every cycle", ".loader(loader)"),
         ("samples", "the app did not read the epochs", "epochs_key="),
         ("nothing", "the app did not read the epochs", "local-epochs"),
-        ("nothing", "follows neither the epochs nor the samples", ".loader(loader)"),
+        ("nothing", "so that nothing can be planned", ".loader(loader)"),
     ],
 )
 def test_what_is_not_followed_is_said_once_with_the_remedy(follows, words, remedy):
@@ -35,6 +35,7 @@ def test_what_is_not_followed_is_said_once_with_the_remedy(follows, words, remed
     (note,) = notes_of(brain, words)
     assert remedy in note
     assert note.startswith("learners 0, 1: ")
+    assert len([note for record in brain.records for note in record.notes if "the app" in note]) == 1
     assert bool(notes_of(brain, "only epochs can be planned")) == (follows == "epochs")
 
 
@@ -175,6 +176,15 @@ def test_one_who_cannot_work_is_left_out_beside_others_with_the_cause():
     plan = brain.plan(1, ["n0", "n1", "n2"])
     assert [task.node for task in plan.tasks] == ["n0", "n1"]
     assert "the fleet has 2 devices" in brain.record.learners[2].reason
+
+
+def test_a_learner_that_fails_beside_others_is_named_as_one(caplog):
+    """`1 failed` was read as a count."""
+    brain = brain_of([Device(), Device()])
+    brain.plan(1, ["n0", "n1"])
+    with caplog.at_level("WARNING", "flwr.mel"):
+        brain.settle({"n0": 100}, {"n1": (Outcome.FAILED, "no such file: x.csv")}, {})
+    assert "cycle 1, node 1 failed: no such file: x.csv" in caplog.text
 
 
 def test_where_all_fail_in_the_first_cycle_the_error_has_their_words():
