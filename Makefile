@@ -33,9 +33,9 @@ lint: style types  ## Style and types
 test: style  ## Style, types and all tests: what CI runs
 	$(MAKE) --no-print-directory -j2 types tests
 
-# Four workers for the lanes of tests/conftest.py, which mostly wait for processes, one for all other tests: that
-# keeps two cores busy. Dots appear as tests end.
-WORKERS ?= 5
+# One worker for what starts SuperLinks, which mostly waits, one for what starts Flower's engine, one for all other
+# tests: that keeps two cores busy. Dots appear as tests end.
+WORKERS ?= 3
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 tests: install  ## All tests; options in ARGS="-k report ..."
 	$(PYTEST) $(ARGS)

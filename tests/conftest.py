@@ -1,8 +1,9 @@
 """What a test starts decides when and where it runs; the engine that all tests share.
 
-pytest-xdist runs one file on one worker. Files that share what they start (a federation of real processes,
-Flower's engine, a Ray cluster) run one after the other on one worker. These lanes come first, because they
-take longest and wait for processes most of the time; all other tests keep the cores busy meanwhile.
+pytest-xdist runs one file on one worker. Files that start SuperLinks, and files that start Flower's engine,
+run one after the other on one worker each, so that they can share what they start and never start much at
+once: more lanes at a time make processes on two cores miss Flower's and Ray's own time limits. They come
+first, because they take longest; the other workers run all other tests meanwhile.
 
 With FLWR_MEL_SLOW=1 (`make test-slow`) tests marked slow run as well, and hypothesis tries ten times as many
 examples as tests ask for, new ones in every run; otherwise half as many, which follow from the tests alone.
@@ -29,27 +30,21 @@ os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: Which files share a worker, in which order: the last that fits counts. What is started for many tests costs
-#: while it waits: whoever uses it comes together, and whoever kills it last. Tests with a lane's mark must be
-#: in a lane of that mark.
+#: Which files share a worker, by the mark of their tests, in which order: the last that fits counts. What is
+#: started for many tests costs while it waits: whoever uses it comes together, and whoever kills it last.
 LANES = {
-    "federation": (
-        "deployment",
-        tuple(f"tests/deployment/test_{x}.py" for x in ("proxy", "training", "truth", "late", "faults")),
+    "deployment": (
+        "tests/deployment/",
+        *(f"tests/deployment/test_{name}.py" for name in ("proxy", "training", "truth", "late", "faults")),
     ),
-    "cluster": (
-        "engine",
-        tuple(f"tests/simulation/test_{x}.py" for x in ("arena_runs", "runs", "sweep")),
-    ),
-    "servers": ("deployment", ("tests/deployment/",)),
     "engine": (
-        "engine",
-        (
-            "tests/simulation/test_modes.py",
-            "tests/flower/",
-            "tests/flower/test_workers_that_die.py",
-            "tests/examples/",
-        ),
+        "tests/simulation/test_modes.py",
+        "tests/flower/",
+        "tests/flower/test_workers_that_die.py",
+        "tests/examples/",
+        "tests/simulation/test_arena_runs.py",
+        "tests/simulation/test_runs.py",
+        "tests/simulation/test_sweep.py",
     ),
 }
 SLOW = os.environ.get("FLWR_MEL_SLOW") == "1"
@@ -65,7 +60,7 @@ def path_of(item):
 
 
 def lane_of(path):
-    return next((name for name, (_, places) in LANES.items() if path.startswith(places)), None)
+    return next((name for name, places in LANES.items() if path.startswith(places)), None)
 
 
 def pytest_itemcollected(item):
@@ -87,18 +82,16 @@ def search(test):
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        mark, _ = LANES.get(lane_of(path_of(item)), (None, ()))
-        for wanted in {wanted for wanted, _ in LANES.values()} - {mark}:
-            if item.get_closest_marker(wanted):
+        for name in LANES:
+            if item.get_closest_marker(name) and lane_of(path_of(item)) != name:
                 raise pytest.UsageError(
-                    f"{item.nodeid} is marked {wanted}: add its file to LANES in tests/conftest.py"
+                    f"{item.nodeid} is marked {name}: add its file to LANES in tests/conftest.py"
                 )
 
     def place(item):
         path = path_of(item)
         lane = lane_of(path)
-        _, places = LANES.get(lane, (None, ()))
-        fits = [n for n, start in enumerate(places) if path.startswith(start)]
+        fits = [n for n, start in enumerate(LANES.get(lane, ())) if path.startswith(start)]
         return [*LANES, None].index(lane), fits[-1:]
 
     items.sort(key=place)
