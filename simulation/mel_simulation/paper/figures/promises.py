@@ -49,7 +49,11 @@ def draw(panels: Mapping[str, Mapping[str, Sequence[tuple[str, Comparison]]]], o
         axes.flat[0].set_ylim(len(names) - 0.5, -0.5)
         for panel in axes[-1]:
             panel.set_xlabel("ours / rival's")
-            panel.set_xticks([0.25, 0.5, 1, 2, 4], ["1/4", "1/2", "1", "2", "4"])
+            low, high = panel.get_xlim()
+            powers = [n for n in range(-10, 11) if low <= 2.0**n <= high or abs(n) <= 1]
+            panel.set_xticks(
+                [2.0**n for n in powers], [f"{2**n}" if n >= 0 else f"1/{2**-n}" for n in powers]
+            )
             panel.minorticks_off()
         entries = [
             look.entry(promise, color=look.COLOURS[1 + i], marker=look.MARKERS[i], ls="-")
