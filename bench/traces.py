@@ -331,8 +331,9 @@ take beyond that, which is not normal.
 
 With 5 % promised, learning at 0.95 misses {misses}.
 So more than 5 % are late here: {"; ".join(broken) or "nowhere"}. What the link alone makes late counts, too,
-which no plan can help; of the other reports it misses {mended}:
-the promise is {verdict}. Margins grow with each late report; over
+which no plan can help. If all of that is among the missed, which was reckoned without work and not counted in
+these runs, {mended} of the other reports are:
+the promise would be {verdict}. Margins grow with each late report; over
 cycles {LONG // 2} to {LONG} it misses {after} of all.
 Where links break down for longer than a cycle, that is dear: epochs are given for reports in time. There
 `on_time=0.9` brings more epochs; a longer T was not tried.

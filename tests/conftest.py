@@ -2,7 +2,7 @@
 
 pytest-xdist runs one file on one worker. Files that start SuperLinks, and files that start Flower's engine,
 run one after the other on one worker each, so that they can share what they start and never start much at
-once: more lanes at a time make processes on two cores miss Flower's and Ray's own time limits. They come
+once: with four lanes, beside other work, processes missed Flower's and Ray's own time limits. They come
 first, because they take longest; the other workers run all other tests meanwhile.
 
 With FLWR_MEL_SLOW=1 (`make test-slow`) tests marked slow run as well, and hypothesis tries ten times as many
