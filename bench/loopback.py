@@ -143,7 +143,7 @@ class Loopback:
                 start_new_session=True,
             )
 
-    def start_node(self, name: str, config: str) -> None:
+    def start_node(self, name: str, config: str, *, ours: bool = False) -> None:
         """Start a SuperNode.
 
         Parameters
@@ -152,9 +152,14 @@ class Loopback:
             Of its log.
         config : str
             Its node config.
+        ours : bool
+            Whether it is started as `flwr-mel device start` does.
         """
         options = f"--insecure --superlink 127.0.0.1:{self.port} --host 127.0.0.1 --port {free_port()}"
-        self.add(name, [BIN / "flower-supernode", *options.split(), "--node-config", config])
+        program = (
+            [sys.executable, "-m", "flwr_mel.deployment.supernode"] if ours else [BIN / "flower-supernode"]
+        )
+        self.add(name, [*program, *options.split(), "--node-config", config])
 
     def add(self, name: str, command: list[Any], **more: str) -> None:
         """Start a node of any kind; an earlier one of this name must be over.

@@ -164,7 +164,8 @@ def measure(
         files = {"client_app.py": _CLIENT, "server_app.py": _SERVER.replace("NODES", str(NODES))}
         app = write_app(scratch / "app", "idle", files, _CONFIG)
         for k in range(NODES):
-            fleet.start_node(f"node-{k}", f"partition-id={k} num-partitions={NODES}")
+            config = f"partition-id={k} num-partitions={NODES}"
+            fleet.start_node(f"node-{k}", config, ours=way == "ours")
         fleet.wait_for_nodes()
         out = scratch / "times.json"
         for name in strategies:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,7 +109,7 @@ class Bundle:
         threads = env.get("OMP_NUM_THREADS", "1")
         env |= dict.fromkeys(_THREADS, threads)
         words = [
-            *("flower-supernode", "--superlink", settings.server),
+            *(sys.executable, "-m", "flwr_mel.deployment.supernode", "--superlink", settings.server),
             *("--root-certificates", str(self.ca), "--auth-supernode-private-key", str(self.key)),
             *("--host", "127.0.0.1", "--port", str(port)),
             *("--node-config", settings.node_config),
