@@ -91,50 +91,44 @@ def stand_in(path: str, work: str = _WORK) -> str:
     return os.pathsep.join([str(place), path])
 
 
-def serve(place: Path, parent: int, work: Callable[[], Any]) -> None:
+def serve(door: socket.socket, parent: int, work: Callable[[], Any]) -> None:
     """Fork for every task until the parent is gone; a child returns from here when its work is done.
 
     Parameters
     ----------
-    place : Path
-        The stand-in's directory; removed at the end.
+    door : socket
+        Where tasks come in.
     parent : int
         Process id of the SuperNode.
     work : callable
         What a child does.
     """
-    door = socket.socket(socket.AF_UNIX)
-    door.bind(str(place / "s"))
-    door.listen(16)
     learnt, tell = os.pipe()
     alarm, wake = os.pipe()
     for end in (alarm, wake):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: sys.exit(0))
     children: dict[int, socket.socket] = {}
-    ourselves = os.getpid()
-    try:
-        while os.getppid() == parent:
-            ready, _, _ = select.select([door, learnt, alarm], [], [], _LOOK_S)
-            if alarm in ready:
-                os.read(alarm, 4096)
-                _reap(children)
-            if learnt in ready:
-                _load(os.read(learnt, 4096).decode().split())
-            if door in ready:
-                link, _ = door.accept()
-                number = os.fork()
-                if not number:
-                    for other in (door, *children.values()):
-                        other.close()
-                    _do(work, link, tell)
-                    return
-                children[number] = link
-    finally:
-        if os.getpid() == ourselves:
-            rmtree(place, ignore_errors=True)
+    watched: list[Any] = [door, learnt, alarm]
+    while os.getppid() == parent:
+        ready, _, _ = select.select(watched, [], [], _LOOK_S)
+        if alarm in ready:
+            os.read(alarm, 4096)
+            _reap(children)
+        if learnt in ready:
+            _load(os.read(learnt, 4096).decode().split())
+        if door in ready:
+            link, _ = door.accept()
+            number = os.fork()
+            if not number:
+                for other in (door, *children.values()):
+                    other.close()
+                _do(work, link, tell)
+                return
+            children[number] = link
 
 
 def _do(work: Callable[[], Any], link: socket.socket, tell: int) -> None:
@@ -142,6 +136,7 @@ def _do(work: Callable[[], Any], link: socket.socket, tell: int) -> None:
     signal.set_wakeup_fd(-1)
     for each in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(each, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if _become(link):
         try:
             work()
@@ -198,8 +193,17 @@ def main() -> None:
     """Load what does the work, then wait for tasks."""
     place, parent, work = sys.argv[1:]
     module, _, name = work.partition(":")
-    import_module("flwr_mel.clientapp")
-    serve(Path(place), int(parent), getattr(import_module(module), name))
+    ourselves = os.getpid()
+    door = socket.socket(socket.AF_UNIX)
+    try:
+        # Who comes before all is loaded waits here: to load it once more beside us would take longer.
+        door.bind(str(Path(place, "s")))
+        door.listen(16)
+        import_module("flwr_mel.clientapp")
+        serve(door, int(parent), getattr(import_module(module), name))
+    finally:
+        if os.getpid() == ourselves:
+            rmtree(place, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -51,8 +51,9 @@ def main() -> None:
     from flwr.supernode import start_client_internal  # noqa: PLC0415
     from flwr.supernode.cli import flower_supernode  # noqa: PLC0415
 
-    if getattr(start_client_internal, "time", None) is time:
-        start_client_internal.time = Pace()  # type: ignore[attr-defined]
+    loop = vars(start_client_internal)
+    if loop.get("time") is time:
+        loop["time"] = Pace()
     flower_supernode()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def summary_of(result: MelResult) -> dict[str, Any]:
         "cycles": result.cycles,
         "accuracy": last.metrics.get("accuracy") if last else None,
         "stopped": last.stopped if last else "",
-        "ended_at": last.ended_at if last else None,
+        "ended_at": told(last.ended_at) if last else None,
         # Of the cycles that are kept in memory: records.jsonl has all.
         "duration_s": sum(x for x in took if x is not None) if any(took) else None,
         "planned_s": sum(record.makespan_s for record in records),
@@ -97,6 +98,11 @@ def summary_of(result: MelResult) -> dict[str, Any]:
         "flower_s": last.flower_s if last else None,
         "energy_j": last.total_energy_j if last else 0.0,
     }
+
+
+def told(seconds: float | None) -> str | None:
+    """Return a time of day as people read it, with the server's time zone."""
+    return None if seconds is None else datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
 
 
 def wait_for_devices(grid: Grid, devices: int) -> None:
