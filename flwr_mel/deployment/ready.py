@@ -81,7 +81,10 @@ def stand_in(path: str, work: str = _WORK) -> str:
     first_line = len(sys.executable) <= _LONGEST_FIRST_LINE and " " not in sys.executable
     if real is None or not first_line or not hasattr(os, "fork"):
         return path
-    place = Path(tempfile.mkdtemp(prefix="mel-"))
+    try:
+        place = Path(tempfile.mkdtemp(prefix="mel-"))
+    except OSError:  # nowhere to write
+        return path
     program = place / PROGRAM
     door = str(place / "s")  # short: the system allows about a hundred characters
     program.write_text(_STAND_IN.format(python=sys.executable, socket=door, real=real), encoding="utf-8")

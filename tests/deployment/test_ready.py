@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -143,6 +144,10 @@ def test_the_process_ends_with_the_supernode_and_leaves_nothing(supernode):
 
 def test_where_there_can_be_none_the_path_stays(monkeypatch, tmp_path):
     assert ready.stand_in(str(tmp_path)) == str(tmp_path)  # no Flower there
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    with monkeypatch.context() as read_only:
+        read_only.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+        assert ready.stand_in(os.environ["PATH"]) == os.environ["PATH"]
     monkeypatch.setattr(sys, "executable", "/opt/my python/bin/python")
     assert ready.stand_in(os.environ["PATH"]) == os.environ["PATH"]
 

@@ -1,8 +1,11 @@
 """Real processes over TLS: work follows speed, the cycle time holds, the model is what it must be."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from flwr_mel._processes import tree
 from flwr_mel.records import Outcome
 from tests.deployment.reference import records_of, same_model, work_of
 from tests.deployment.tools import blobs, save_data
@@ -38,6 +41,19 @@ def test_everybody_reports_within_the_cycle_time(federated):
 
 def test_the_model_is_the_weighted_average_of_the_devices_work(federated):
     assert len(same_model(federated)) == 2
+
+
+def test_messages_are_answered_by_forks_of_one_process(federation, federated):
+    """See `flwr_mel.deployment.ready`: it has done what the run asked of this device, and Flower nothing."""
+    words = {seen.pid: words_of(seen.pid) for seen in tree(federation.nodes["device-0"].pid)}
+    (parent,) = (pid for pid, each in words.items() if "flwr_mel.deployment.ready" in each)
+    stat = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()
+    assert sum(map(int, stat[13:15])) > 0  # processor time of children that have ended
+    assert len(records_of(federated)) == 2
+
+
+def words_of(pid):
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
 
 
 def test_shards_are_shipped_over_tls(federation):
