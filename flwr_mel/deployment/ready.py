@@ -82,7 +82,7 @@ def stand_in(path: str, work: str = _WORK) -> str:
     if real is None or not first_line or not hasattr(os, "fork"):
         return path
     try:
-        place = Path(tempfile.mkdtemp(prefix="mel-"))
+        place = Path(tempfile.mkdtemp(prefix="mel-device-"))
     except OSError:  # nowhere to write
         return path
     program = place / PROGRAM
@@ -112,8 +112,6 @@ def serve(door: socket.socket, parent: int, work: Callable[[], Any]) -> None:
         os.set_blocking(end, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: sys.exit(0))
     children: dict[int, socket.socket] = {}
     watched: list[Any] = [door, learnt, alarm]
     while os.getppid() == parent:
@@ -198,6 +196,8 @@ def main() -> None:
     module, _, name = work.partition(":")
     ourselves = os.getpid()
     door = socket.socket(socket.AF_UNIX)
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: sys.exit(0))
     try:
         # Who comes before all is loaded waits here: to load it once more beside us would take longer.
         door.bind(str(Path(place, "s")))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,10 +57,12 @@ def supernode(tmp_path):
     words = [sys.executable, "-c", SUPERNODE]
     process = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     path = process.stdout.readline().strip()
-    yield Supernode(process, Path(path.partition(os.pathsep)[0]), env | {"PATH": path})
+    place = Path(path.partition(os.pathsep)[0])
+    yield Supernode(process, place, env | {"PATH": path})
     process.stdin.close()
     process.stdout.close()
     process.wait(PATIENCE_S)
+    shutil.rmtree(place, ignore_errors=True)  # one test kills who would do that
 
 
 class Supernode:
