@@ -3,7 +3,8 @@
     python -m bench.light_client HOST:PORT FILE
 
 FILE is JSON: its name, seconds per sample and epoch, samples, and what it is to do in which cycle: `kill` in
-the middle of that cycle's task, `slow` from a cycle to another by a factor, `nan` from a cycle on.
+the middle of that cycle's task, `slow` from a cycle to another by a factor, `nan` from a cycle on. It adds
+`step`, by default 1, to the model: the SuperLink takes what two devices send alike only once.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def make_app(role: dict[str, Any]) -> ClientApp:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(seconds)
         (model,) = message.content.array_records["arrays"].to_numpy_ndarrays()
-        model = model + 1
+        model = model + role.get("step", 1)
         if "nan" in role and task.cycle >= role["nan"]:
             model = np.full_like(model, np.nan)
         said = MetricRecord({"num-examples": task.samples})
