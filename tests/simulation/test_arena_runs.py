@@ -15,7 +15,7 @@ from tests.arena.test_command import PROFILE
 from tests.cli.tools import run
 from tests.simulation.tools import command, interrupted
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.commands
 
 
 def files(directory):

@@ -8,7 +8,7 @@ from mel_simulation.sweep.results import read_results
 
 from tests.simulation.tools import accuracies, command, interrupted
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.commands
 
 SWEEP = """
 [base]
