@@ -13,6 +13,7 @@ import json
 import logging
 import resource
 import statistics
+import sys
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -102,6 +103,7 @@ def replay(learners: int, cycles: int, policy: str, *, learning: bool) -> Run:
     seconds: list[list[float]] = []
     idle, early_mb = 0, 0.0
     for cycle in range(1, cycles + 1):
+        print(f"{learners:,} phones, {policy}: cycle {cycle} of {cycles}", file=sys.stderr, flush=True)
         devices = fleet.devices(cycle)
         said = {
             node: {**describe(d), wire.LEARNER: d.name, wire.MAX_SAMPLES: HELD}
