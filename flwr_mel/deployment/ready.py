@@ -32,6 +32,7 @@ from typing import Any
 #: What is called for every message, and what stands in for it.
 PROGRAM = "flwr-clientapp"
 _WORK = "flwr.supernode.cli:flwr_clientapp"
+_INSTALLS = "--allow-runtime-dependency-installation"
 #: Loaded once an app has used them: people fork after loading these every day (`multiprocessing`).
 _FORKED_EVERY_DAY = ("numpy", "scipy", "sklearn", "pandas", "torch", "torchvision")
 #: Seconds between two looks whether the SuperNode is still there.
@@ -49,6 +50,8 @@ import sys
 
 link = socket.socket(socket.AF_UNIX)
 try:
+    if {installs!r} in sys.argv:  # it brings libraries of its own, perhaps of other versions
+        raise OSError
     link.connect({socket!r})
     told = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
     socket.send_fds(link, [len(told).to_bytes(4, "big")], [0, 1, 2])
@@ -87,7 +90,8 @@ def stand_in(path: str, work: str = _WORK) -> str:
         return path
     program = place / PROGRAM
     door = str(place / "s")  # short: the system allows about a hundred characters
-    program.write_text(_STAND_IN.format(python=sys.executable, socket=door, real=real), encoding="utf-8")
+    told = {"python": sys.executable, "socket": door, "real": real, "installs": _INSTALLS}
+    program.write_text(_STAND_IN.format(**told), encoding="utf-8")
     program.chmod(stat.S_IRWXU)
     words = [sys.executable, "-m", "flwr_mel.deployment.ready", str(place), str(os.getpid()), work]
     subprocess.Popen(words, stdin=subprocess.DEVNULL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,11 +23,12 @@ from flwr_mel.flower.sizes import cut_words
 from flwr_mel.flower.strategy import MelStrategy as Common
 from flwr_mel.flower.tasks import task_words
 from flwr_mel.flower.transport import check_transport
-from flwr_mel.orchestrator import Stopped, Task
+from flwr_mel.orchestrator import Stopped, Stragglers, Task
 from flwr_mel.orchestrator.averaging import Blend
 from flwr_mel.records import CycleRecord, Outcome
 from flwr_mel.serverapp.asking import Questions
 from flwr_mel.serverapp.echoes import Echoes
+from flwr_mel.serverapp.outer import around
 from flwr_mel.serverapp.own_loop import OwnLoop
 from flwr_mel.serverapp.replies import (
     blended,
@@ -41,6 +42,10 @@ EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 _NO_CLOCK = (
     "replies are not timed on the server's own clock, so that links are not learnt: another strategy's start "
     "is running, not this MelStrategy's. Give it the grid with the clock: start(mel.timed(grid), ...)"
+)
+_OUTER = (
+    "{} is around MelStrategy and must see every update before it counts, so that stragglers='span' is "
+    "'exclude' here: who is too slow for the cycle time is left out. MelStrategy around it has 'span'"
 )
 
 
@@ -117,6 +122,7 @@ class MelStrategy(Common, Strategy):
         self._questions.ask(strangers, cycle, grid)
         awaited = self.orchestrator.awaited(by_node)
         self.orchestrator.hear_all(self._questions.answers(grid, awaited), self._questions.took_s)
+        self._mind_the_outer()
         self._tasks.take_in_between()
         if self._learns and not self._tasks.timed and not self.orchestrator.state.virtual:
             self.orchestrator.remark("no clock", _NO_CLOCK)
@@ -127,6 +133,18 @@ class MelStrategy(Common, Strategy):
         self._models.keep(cycle, arrays)
         self._models.trim({cycle, *self.orchestrator.origins})
         return self._tasks.send(plan, lambda task: self._task_message(by_node[task.node], task))
+
+    def _mind_the_outer(self) -> None:
+        """Leave out who is too slow where a strategy around this one must see every update.
+
+        Replies to tasks of several cycles, and late ones, are looked for here and would get past it: past the
+        clipping of a DP wrapper, for instance. In a simulation they pass through it when they are made.
+        """
+        settings, outer = self.orchestrator.settings, around(self)
+        if outer is None or settings.stragglers is not Stragglers.SPAN or self.orchestrator.state.virtual:
+            return
+        self.orchestrator.settings = replace(settings, stragglers=Stragglers.EXCLUDE)
+        self.orchestrator.remark("outer", _OUTER.format(type(outer).__name__))
 
     def _task_message(self, template: Message, task: Task) -> Message:
         """Build a message of the learner's own: inner strategies share one content among all.

@@ -124,6 +124,12 @@ def test_what_an_app_used_is_loaded_for_the_next(supernode):
     wait_for(lambda: json.loads(supernode.task("0")[1])["sklearn"])
 
 
+def test_an_app_that_brings_its_own_libraries_is_started_by_flower(supernode):
+    """What is loaded here may be another version of them."""
+    words = ("--token", "x", "--allow-runtime-dependency-installation")
+    assert supernode.ready().task(*words)[:2] == (7, f"Flower itself: {' '.join(words)}\n")
+
+
 def test_without_the_process_the_program_is_flowers_own(supernode):
     code, out, _ = supernode.ready().task("0")
     assert code == 0
