@@ -220,6 +220,8 @@ class TimedGrid:
         # Where all are waited for anyway, one request for all is enough.
         hurried = patience_s is not None or clock.quorum < 1 or bool(clock.apart.open_ids())
 
+        asked_s = 0.0
+
         def awaited() -> bool:
             return len(replies) < enough if enough else bool(clock.apart.open_ids())
 
@@ -231,8 +233,9 @@ class TimedGrid:
                 asked_s = self._looks.asking_s
             else:
                 found = list(self.pull_messages(ids))
-                # Most of a look that finds something is their way here, which is no burden by asking.
-                asked_s = (monotonic() - looked) / (1 + len(found))
+                # Of a look that finds something most is their way here, which is no burden by asking.
+                took_s = monotonic() - looked
+                asked_s = min(asked_s, took_s) if found else took_s
             came = [reply for reply in found if not clock.apart.take_in(reply)]
             replies += came
             open_ids -= {reply.metadata.reply_to_message_id for reply in came}
