@@ -21,7 +21,7 @@ import numpy.typing as npt
 from bench.tables import PAGE, table, write_section
 from flwr_mel import wire
 from flwr_mel.learning import Learning
-from flwr_mel.orchestrator import Orchestrator, Settings, Task
+from flwr_mel.orchestrator import Orchestrator, Returned, Settings, Task
 from flwr_mel.records import LearnerRecord, Outcome
 
 FloatArray = npt.NDArray[np.float64]
@@ -344,7 +344,7 @@ def run(method: Declared, truth: Truth, tally: Tally, settling: int = SETTLING) 
                 least = lost_s / rows[task.node].time_s
                 now = method.costs(truth, cycle, k)
                 method.see(k, least * now[0] / c2, least * now[2] / c0)
-        brain.settle(used, failed, reports, {node: trips[node] for node in used})
+        brain.settle(Returned(used, failed, reports, {node: trips[node] for node in used}))
         if cycle >= settling:
             tally.add([(rows[node], seconds) for node, seconds in trips.items()], truth.cycle_s)
         tally.planned.append([rows[node].slowdown for node in nodes])

@@ -24,7 +24,7 @@ from flwr_mel import Workload, wire
 from flwr_mel.clientapp.mod import describe
 from flwr_mel.learners.phones import PhoneFleet
 from flwr_mel.learning import Learning
-from flwr_mel.orchestrator import Orchestrator, Settings
+from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 LAYERS, CYCLE_S, LEAST, HELD = (784, 300, 124, 60, 10), 4.0, 200, 1000
@@ -154,12 +154,14 @@ def _settle(brain: Orchestrator, cycle: int, given: dict[str, int]) -> None:
     brain.arrive({node: {wire.TRAIN_SECONDS: 0.9 * flights[node].time_s} for node in earlier}, {})
     used = {node: samples for node, samples in given.items() if node in due}
     brain.settle(
-        used,
-        {},
-        {node: {wire.TRAIN_SECONDS: 0.9 * times[node]} for node in used},
-        {node: 0.95 * times[node] for node in used},
-        moved=earlier,
-        open_=set(given) - set(used),
+        Returned(
+            used,
+            {},
+            {node: {wire.TRAIN_SECONDS: 0.9 * times[node]} for node in used},
+            {node: 0.95 * times[node] for node in used},
+            moved=earlier,
+            open=set(given) - set(used),
+        )
     )
 
 

@@ -7,7 +7,7 @@ from flwr_mel.learners.capability import Capability
 from flwr_mel.orchestrator.averaging import Average
 from flwr_mel.orchestrator.core import Orchestrator
 from flwr_mel.orchestrator.nobody import NobodyWorks
-from flwr_mel.orchestrator.returned import Times
+from flwr_mel.orchestrator.returned import Returned, Times
 from flwr_mel.orchestrator.settings import Mode, OnInfeasible, Settings, Stopping, Stragglers
 from flwr_mel.orchestrator.state import CyclePlan, Stopped, Task
 
@@ -26,6 +26,7 @@ __all__ = [
     "OnInfeasible",
     "Orchestrator",
     "RefusedUpdate",
+    "Returned",
     "Settings",
     "Stopped",
     "Stopping",

@@ -18,7 +18,7 @@ from flwr_mel.orchestrator.averaging import Average, Blend
 from flwr_mel.orchestrator.cycle_time import deadline_s
 from flwr_mel.orchestrator.echoes import given_up
 from flwr_mel.orchestrator.nobody import NobodyWorks, all_failed, never_used, no_one_can
-from flwr_mel.orchestrator.returned import Returned, Times
+from flwr_mel.orchestrator.returned import Returned
 from flwr_mel.orchestrator.settings import Settings
 from flwr_mel.orchestrator.shares import blended
 from flwr_mel.orchestrator.standing import flower_words
@@ -255,65 +255,17 @@ class Orchestrator:
 
     # --- after the work -------------------------------------------------------------------------------
 
-    def settle(
-        self,
-        used: Mapping[str, int],
-        failed: Mapping[str, tuple[Outcome, str]],
-        reports: Mapping[str, Mapping[str, object]],
-        round_trips: Mapping[str, float] | None = None,
-        *,
-        moved: Mapping[str, int] | None = None,
-        lost: Mapping[str, tuple[Outcome, str]] | None = None,
-        open_: Collection[str] = (),
-        claims: Mapping[str, float] | None = None,
-        bounded: Mapping[str, str] | None = None,
-        dropped: Mapping[str, str] | None = None,
-        times: Times | None = None,
-    ) -> None:
-        """Put on record what came back; see `Returned`.
+    def settle(self, back: Returned) -> None:
+        """Put on record what came back.
 
         Parameters
         ----------
-        used : mapping of node to weight
-            Whose update is averaged, with how many samples.
-        failed : mapping of node to (outcome, reason)
-            Whose is not.
-        reports : mapping of node to mapping
-            What learners said along with their replies.
-        round_trips : mapping of node to float, optional
-            Seconds from sending a task to the arrival of the reply, by the server's clock.
-        moved : mapping of node to weight, optional
-            Whose update of an earlier cycle's task is averaged.
-        lost : mapping of node to (outcome, reason), optional
-            Whose is not.
-        open_ : collection of str
-            Nodes whose task of this cycle may still come.
-        claims : mapping of node to float, optional
-            Samples by the apps' own account.
-        bounded : mapping of node to str, optional
-            Whose update was made smaller, and by how much.
-        dropped : mapping of str to str, optional
-            Which updates that should count again cannot, by `Echo.name`, and why.
-        times : Times, optional
-            When tasks left and replies came.
+        back : Returned
+            As the adapter tells it.
         """
         if self.record is None or self._settled:
             return
-        asked = self._settle(
-            Returned(
-                used,
-                failed,
-                reports,
-                round_trips or {},
-                moved or {},
-                lost or {},
-                open_,
-                claims=claims or {},
-                bounded=bounded or {},
-                dropped=dropped or {},
-                times=times,
-            )
-        )
+        asked = self._settle(back)
         without = [row for row in asked if row.outcome in (Outcome.FAILED, Outcome.REFUSED)]
         if asked and len(without) == len(asked) and not self._ever_worked:
             self.close()

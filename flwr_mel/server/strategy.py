@@ -30,7 +30,7 @@ from flwr_mel.flower.sizes import cut_words
 from flwr_mel.flower.strategy import MelStrategy as Common
 from flwr_mel.flower.tasks import task_words, weight_of
 from flwr_mel.flower.transport import check_transport
-from flwr_mel.orchestrator import Stragglers, Task, Times
+from flwr_mel.orchestrator import Returned, Stragglers, Task, Times
 from flwr_mel.orchestrator.own_work import measurement
 from flwr_mel.records import Outcome
 from flwr_mel.server.asking import Questions
@@ -168,7 +168,7 @@ class MelStrategy(Common, Strategy):
         round_trips = {cid: seconds for cid, seconds in took.items() if seconds is not None}
         bounded = {cid: cut_words(factor) for cid, factor in over.items()}
         self.orchestrator.settle(
-            weights, failed, reports, round_trips, claims=claims, bounded=bounded, times=times
+            Returned(weights, failed, reports, round_trips, claims=claims, bounded=bounded, times=times)
         )
         if not clean:
             return None, {}

@@ -23,7 +23,7 @@ from flwr_mel.flower.sizes import cut_words
 from flwr_mel.flower.strategy import MelStrategy as Common
 from flwr_mel.flower.tasks import task_words
 from flwr_mel.flower.transport import check_transport
-from flwr_mel.orchestrator import Stopped, Stragglers, Task
+from flwr_mel.orchestrator import Returned, Stopped, Stragglers, Task
 from flwr_mel.orchestrator.averaging import Blend
 from flwr_mel.records import CycleRecord, Outcome
 from flwr_mel.serverapp.asking import Questions
@@ -194,17 +194,19 @@ class MelStrategy(Common, Strategy):
         used = {x: weight for x, weight in weights.items() if x not in back.before}
         moved = {back.before[x]: weight for x, weight in weights.items() if x in back.before}
         self.orchestrator.settle(
-            used,
-            {x: why for x, why in failed.items() if x not in back.before},
-            back.reports,
-            back.round_trips,
-            moved=moved,
-            lost={back.before[x]: why for x, why in failed.items() if x in back.before},
-            open_=back.open,
-            claims=back.claims,
-            bounded={back.before.get(x, x): cut_words(factor) for x, factor in over.items()},
-            dropped=gone,
-            times=back.times,
+            Returned(
+                used,
+                {x: why for x, why in failed.items() if x not in back.before},
+                back.reports,
+                back.round_trips,
+                moved=moved,
+                lost={back.before[x]: why for x, why in failed.items() if x in back.before},
+                open=back.open,
+                claims=back.claims,
+                bounded={back.before.get(x, x): cut_words(factor) for x, factor in over.items()},
+                dropped=gone,
+                times=back.times,
+            )
         )
         self._echoes.keep(back, over)
         if not weights:

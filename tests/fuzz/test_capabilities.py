@@ -6,7 +6,7 @@ import pytest
 
 from flwr_mel import wire
 from flwr_mel.learning import Estimate, Learning
-from flwr_mel.orchestrator import NobodyWorks, Orchestrator, Settings
+from flwr_mel.orchestrator import NobodyWorks, Orchestrator, Returned, Settings
 from tests import attacks
 from tests.attacks import honest_words
 from tests.fuzz.tools import NODES, OPTIONS, inputs
@@ -29,7 +29,7 @@ def test_plans_go_on_whatever_one_learner_says_of_itself():
         assert [brain.state.learners[node].name for node in ("11", "12")] == ["1", "2"]
         assert brain.state.learners["13"].name not in ("1", "2")
         used = {node: task.samples for node, task in tasks.items()}
-        brain.settle(used, {}, {"13": attacks.evil_words(rng)})
+        brain.settle(Returned(used, {}, {"13": attacks.evil_words(rng)}))
         record = brain.record
         brain.close()
         assert len(json.dumps(record.as_dict(), allow_nan=False)) < 10_000

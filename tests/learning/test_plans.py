@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_mel import Device, Workload, wire
+from flwr_mel.orchestrator import Returned
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 from tests.learning.tools import COSTS, made, words, work
 
@@ -27,7 +28,7 @@ def test_without_learning_only_lateness_counts_and_others_are_planned_as_declare
                 assert row.time_s == c2 * (row.epochs * row.samples) + c1 * row.samples + c0
             else:
                 assert row.node == "n0"
-        brain.settle(used, late, reports, dict.fromkeys(used, 40.0))
+        brain.settle(Returned(used, late, reports, dict.fromkeys(used, 40.0)))
         assert all(row.round_trip_s is None for row in brain.record.learners)
         brain.close()
     # Late in cycles 1, 2 and 4, punctual ever after.
@@ -74,7 +75,7 @@ def test_a_liar_moves_only_its_own_estimate(odd):
         said = {t.node: {wire.TRAIN_SECONDS: 1.0, wire.TRAIN_JOULES: 0.3} for t in plan.tasks}
         said["n0"] = {wire.TRAIN_SECONDS: of_n0, wire.TRAIN_JOULES: of_n0}
         trips = {t.node: 9.0 for t in plan.tasks} | {"n0": of_n0}
-        brain.settle({t.node: t.samples for t in plan.tasks}, {}, said, trips)
+        brain.settle(Returned({t.node: t.samples for t in plan.tasks}, {}, said, trips))
         return {node: learner.estimate.as_dict() for node, learner in brain.state.learners.items()}
 
     lied, honest = after_one_cycle(odd), after_one_cycle(1.0)
@@ -98,7 +99,7 @@ def test_nothing_a_learner_says_breaks_the_others_cycles(said, silent):
         assert {"n0", "n1", "n2"} <= {t.node for t in plan.tasks}
         trips = {t.node: 5.0 for t in plan.tasks} | {"n3": trip}
         reports = {t.node: {wire.TRAIN_SECONDS: 4.5} for t in plan.tasks} | {"n3": words_now}
-        brain.settle({t.node: t.samples for t in plan.tasks}, {}, reports, trips)
+        brain.settle(Returned({t.node: t.samples for t in plan.tasks}, {}, reports, trips))
         brain.close()
     json.dumps(brain.state.snapshot(), allow_nan=False)
 
@@ -114,7 +115,7 @@ def test_late_learners_get_less_until_they_can_and_are_tried_again():
         used = [t for t in plan.tasks if t.node not in late]
         took = {t.node: COSTS[0] * t.epochs * t.samples + COSTS[1] * t.samples + COSTS[2] for t in used}
         reports = {t.node: {wire.TRAIN_SECONDS: COSTS[0] * t.epochs * t.samples} for t in used}
-        brain.settle({t.node: t.samples for t in used}, late, reports, took)
+        brain.settle(Returned({t.node: t.samples for t in used}, late, reports, took))
         brain.close()
     assert asked[3] < asked[0] / 2
     assert 0 in asked[:20]  # at last it can do nothing in time
@@ -129,7 +130,9 @@ def test_joules_are_learnt_too():
         (task,) = brain.plan(cycle, ["n0"]).tasks
         spent.append(2 * (1e-3 * task.epochs * task.samples + 0.1))
         report = {wire.TRAIN_SECONDS: 1e-3 * task.epochs * task.samples, wire.TRAIN_JOULES: spent[-1]}
-        brain.settle({"n0": task.samples}, {}, {"n0": report}, {"n0": 1.1 * report[wire.TRAIN_SECONDS]})
+        brain.settle(
+            Returned({"n0": task.samples}, {}, {"n0": report}, {"n0": 1.1 * report[wire.TRAIN_SECONDS]})
+        )
         brain.close()
     assert spent[0] > 4.0
     assert 2.0 < max(spent[4:]) <= 4.0

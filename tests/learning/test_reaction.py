@@ -7,7 +7,7 @@ import pytest
 
 from flwr_mel import wire
 from flwr_mel.learning import Estimate, Learning, Observation
-from flwr_mel.orchestrator import Orchestrator, Settings
+from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 from flwr_mel.records import Outcome
 
 #: Of the true device: seconds per sample and epoch, and per cycle.
@@ -40,7 +40,7 @@ def cycle(brain, number, speed=lambda number, k: 1.0, late_after=None):
             continue
         used[task.node], reports[task.node] = task.samples, {wire.TRAIN_SECONDS: seconds}
         trips[task.node] = trip
-    brain.settle(used, failed, reports, trips)
+    brain.settle(Returned(used, failed, reports, trips))
     rows = {int(row.node[1:]): row for row in brain.record.learners}
     brain.close()
     return rows

@@ -4,7 +4,7 @@ import numpy as np
 
 from flwr_mel import wire
 from flwr_mel.learning import Learning, LogFilter
-from flwr_mel.orchestrator import Orchestrator, Settings
+from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 
 COSTS = (1e-3, 1e-3, 0.1, 1e-4, 0.0, 0.1)
 DEFAULT = Learning()
@@ -33,7 +33,7 @@ def work(brain, cycle, factor=lambda cycle, k: (1.0, 1.0), rows=None, *, clock=T
         trips[task.node] = train + link * (COSTS[1] * task.samples + COSTS[2])
         said = train if claim is None else claim
         reports[task.node] = {wire.TRAIN_SECONDS: said}
-    brain.settle({t.node: t.samples for t in plan.tasks}, {}, reports, trips if clock else None)
+    brain.settle(Returned({t.node: t.samples for t in plan.tasks}, {}, reports, trips if clock else {}))
     record = brain.record
     brain.close()
     return {row.node: row for row in record.learners}, trips

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flwr_mel import wire
-from flwr_mel.orchestrator import Orchestrator, Settings
+from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 
 
 @dataclass
@@ -67,6 +67,6 @@ def cycle(brain, devices, number):
         reports[task.node], claims[task.node], epochs, samples, trips[task.node] = devices[k].work(task)
         used[task.node] = claims[task.node] if task.free else task.samples
         did[k] = (epochs, samples, trips[task.node])
-    brain.settle(used, {}, reports, trips, claims=claims)
+    brain.settle(Returned(used, {}, reports, trips, claims=claims))
     brain.close()
     return brain.records[-1], did

@@ -1,7 +1,7 @@
 """What the tests of slow learners share: fleets with one of another speed, and virtual cycles."""
 
 from flwr_mel import wire
-from flwr_mel.orchestrator import Orchestrator, Settings, Stragglers
+from flwr_mel.orchestrator import Orchestrator, Returned, Settings, Stragglers
 
 T = 10.0
 
@@ -39,7 +39,7 @@ def virtual_cycle(made, cycle):
     spans = made.settings.stragglers is Stragglers.SPAN
     used = {node: t.samples for node, t in now.items() if node in over or not spans}
     moved = {node: x.samples for node, x in back.items()}
-    made.settle(used, {}, {}, moved=moved, open_=set(now) - set(used))
+    made.settle(Returned(used, {}, {}, moved=moved, open=set(now) - set(used)))
     made.close()
     return made.records[-1]
 

@@ -12,6 +12,7 @@ from flwr_mel.learners import Measured
 from flwr_mel.orchestrator import (
     Capability,
     Orchestrator,
+    Returned,
     Settings,
 )
 from tests.orchestrator.tools import MEASURED, made, nodes, words
@@ -52,7 +53,7 @@ def test_nothing_a_learner_says_breaks_the_cycle(said):
     brain.hear("new", said)
     plan = brain.plan(1, nodes(brain))
     assert {"0", "1"} <= {task.learner for task in plan.tasks}
-    brain.settle({t.node: t.samples for t in plan.tasks}, {}, {"n0": said})
+    brain.settle(Returned({t.node: t.samples for t in plan.tasks}, {}, {"n0": said}))
     brain.close()
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from flwr_mel.orchestrator import Orchestrator, Settings
+from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 from flwr_mel.orchestrator.averaging import Average, Work, blend
 from flwr_mel.records import CycleRecord, Echo, Outcome
 from tests.orchestrator.span_tools import T, brain, row_of, virtual_cycle, words
@@ -68,14 +68,14 @@ def test_the_next_update_does_not_end_the_last_one():
     made = held(max_share=0.05)
     plan = made.plan(1, [n for n in made.state.learners if n != "slow"])
     late = {"n3": (Outcome.LATE, "no reply in time")}
-    made.settle({t.node: 100 for t in plan.tasks if t.node != "n3"}, late, {}, open_=["n3"])
+    made.settle(Returned({t.node: 100 for t in plan.tasks if t.node != "n3"}, late, {}, open=["n3"]))
     made.close()
     nodes = [f"n{k}" for k in range(10)]
     for cycle in (2, 3, 4, 5):
         if cycle == 3:
             made.arrive({"n3": {}}, {})
         tasks = made.plan(cycle, nodes).tasks
-        made.settle({t.node: 100 for t in tasks}, {}, {}, moved={"n3": 100} if cycle == 3 else {})
+        made.settle(Returned({t.node: 100 for t in tasks}, {}, {}, moved={"n3": 100} if cycle == 3 else {}))
         made.close()
     third, fourth, fifth = (row_of(r, "l3") for r in made.records[2:])
     assert (third.outcome, third.moved_from) == (Outcome.USED, 1)
@@ -107,7 +107,7 @@ def test_what_it_holds_counts_although_it_is_not_chosen_when_it_comes():
     chosen = [f"n{k}" for k in range(5)]
     made.plan(2, chosen)
     made.arrive({"slow": {}}, {})
-    made.settle(dict.fromkeys(chosen, 100), {}, {}, moved={"slow": 100})
+    made.settle(Returned(dict.fromkeys(chosen, 100), {}, {}, moved={"slow": 100}))
     mine = round(HELD / math.sqrt(2))
     assert made.blend(chosen, ["slow"]).weights == (*[100] * 5, mine)
     made.close()
@@ -119,7 +119,7 @@ def test_alone_it_does_not_count_and_the_cycle_is_one_of_them():
     for cycle in (1, 2, 3):
         virtual_cycle(made, cycle)
     tasks = made.plan(4, list(made.state.learners)).tasks
-    made.settle({}, {t.node: (Outcome.FAILED, "no power") for t in tasks}, {})
+    made.settle(Returned({}, {t.node: (Outcome.FAILED, "no power") for t in tasks}, {}))
     made.close()
     assert made.records[-1].echoes == []
     assert [x.left for x in made.state.echoes] == [1]
@@ -133,7 +133,7 @@ def test_what_cannot_be_used_any_more_is_told_and_gone():
         virtual_cycle(made, cycle)
     (name,) = [x.name for x in made.state.echoes]
     tasks = made.plan(4, list(made.state.learners)).tasks
-    made.settle({t.node: 100 for t in tasks}, {}, {}, dropped={name: "other arrays"})
+    made.settle(Returned({t.node: 100 for t in tasks}, {}, {}, dropped={name: "other arrays"}))
     made.close()
     assert not made.state.echoes
     assert not made.records[-1].echoes
@@ -145,7 +145,7 @@ def test_of_a_model_that_is_refused_nothing_counts_again():
     for cycle in (1, 2, 3):
         virtual_cycle(made, cycle)
     tasks = made.plan(4, list(made.state.learners)).tasks
-    made.settle({t.node: 100 for t in tasks}, {}, {}, open_=["slow"])
+    made.settle(Returned({t.node: 100 for t in tasks}, {}, {}, open=["slow"]))
     assert len(made.record.echoes) == 1
     made.reject("the model that X made is odd")
     made.close()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from flwr_mel import wire
-from flwr_mel.orchestrator import NobodyWorks, Orchestrator, Settings
+from flwr_mel.orchestrator import NobodyWorks, Orchestrator, Returned, Settings
 from flwr_mel.orchestrator.own_work import OwnWork, after_own_round
 from flwr_mel.orchestrator.state import State
 from flwr_mel.records import Outcome
@@ -183,7 +183,7 @@ def test_a_learner_that_fails_beside_others_is_named_as_one(caplog):
     brain = brain_of([Device(), Device()])
     brain.plan(1, ["n0", "n1"])
     with caplog.at_level("WARNING", "flwr.mel"):
-        brain.settle({"n0": 100}, {"n1": (Outcome.FAILED, "no such file: x.csv")}, {})
+        brain.settle(Returned({"n0": 100}, {"n1": (Outcome.FAILED, "no such file: x.csv")}, {}))
     assert "cycle 1, node 1 failed: no such file: x.csv" in caplog.text
 
 
@@ -191,4 +191,4 @@ def test_where_all_fail_in_the_first_cycle_the_error_has_their_words():
     brain = brain_of([Device(), Device()])
     brain.plan(1, ["n0", "n1"])
     with pytest.raises(NobodyWorks, match="RuntimeError: no data"):
-        brain.settle({}, dict.fromkeys(["n0", "n1"], (Outcome.FAILED, "RuntimeError: no data")), {})
+        brain.settle(Returned({}, dict.fromkeys(["n0", "n1"], (Outcome.FAILED, "RuntimeError: no data")), {}))

@@ -10,6 +10,7 @@ from flwr_mel.clientapp import Assignment
 from flwr_mel.flower.tasks import task_words
 from flwr_mel.orchestrator import (
     Orchestrator,
+    Returned,
     Settings,
 )
 from flwr_mel.orchestrator.planning import draw_seed
@@ -28,7 +29,7 @@ def test_a_cycle_from_question_to_record():
     assert [task.learner for task in plan.tasks] == ["0", "1"]
     assert sum(task.samples for task in plan.tasks) == 50 * 2 // 3  # the share of two among three
     report = {wire.TRAIN_SECONDS: 1.5, wire.TRAIN_JOULES: 0.25}
-    brain.settle({"a": plan.tasks[1].samples}, {"b": (Outcome.REFUSED, "why")}, {"a": report})
+    brain.settle(Returned({"a": plan.tasks[1].samples}, {"b": (Outcome.REFUSED, "why")}, {"a": report}))
     brain.observe({"accuracy": 0.5, "text": "no number", "flag": True})
     brain.close()
     (record,) = kept
@@ -132,4 +133,4 @@ def test_who_is_chosen_gets_its_share_of_what_is_asked_of_the_fleet(policy, ship
         tasks = brain.plan(cycle, chosen).tasks
         assert sum(task.samples for task in tasks) == 120 * len(chosen) // 8
         assert {task.node for task in tasks} <= set(chosen)
-        brain.settle({task.node: task.samples for task in tasks}, {}, {})
+        brain.settle(Returned({task.node: task.samples for task in tasks}, {}, {}))

@@ -7,6 +7,7 @@ import pytest
 
 from flwr_mel import Infeasible, Workload, wire
 from flwr_mel.orchestrator import (
+    Returned,
     Settings,
     Stopping,
 )
@@ -62,7 +63,7 @@ def test_a_late_learner_is_trusted_less_and_then_more_again():
     for cycle in range(1, 8):
         plan = brain.plan(cycle, nodes(brain))
         late = {"n0": (Outcome.LATE, "no reply in time")} if cycle == 1 else {}
-        brain.settle({t.node: t.samples for t in plan.tasks if t.node not in late}, late, {})
+        brain.settle(Returned({t.node: t.samples for t in plan.tasks if t.node not in late}, late, {}))
         brain.close()
         record = brain.records[-1]
         factors.append(record.learners[0].slowdown)
@@ -112,7 +113,7 @@ def test_replies_that_never_arrive_here_are_on_record():
 def test_a_restored_brain_goes_on():
     brain = made(stopping=Stopping(cycles=3))
     plan = brain.plan(1, nodes(brain))
-    brain.settle({}, {t.node: (Outcome.LATE, "late") for t in plan.tasks}, {})
+    brain.settle(Returned({}, {t.node: (Outcome.LATE, "late") for t in plan.tasks}, {}))
     brain.close()
     fresh = made(0, stopping=Stopping(cycles=3))
     fresh.restore(brain.state.snapshot())

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_mel import InputError, wire
-from flwr_mel.orchestrator import Orchestrator, Settings
+from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 from flwr_mel.orchestrator.averaging import Average, Work, blend, bounded_share, capped
 from flwr_mel.records import CycleRecord
 from tests.orchestrator.tools import finish, words
@@ -71,7 +71,7 @@ def test_a_liar_does_not_own_the_average_and_the_record_says_so():
     for limit, most in (("auto", 0.4), (0.3, 0.3), (None, 1.0)):
         brain = liar_among(4, max_share=limit)
         plan = brain.plan(1, list(brain.state.learners))
-        brain.settle({t.node: t.samples for t in plan.tasks}, {}, {})
+        brain.settle(Returned({t.node: t.samples for t in plan.tasks}, {}, {}))
         blending = brain.blend([t.node for t in plan.tasks])
         record = brain.record
         (liar,) = [row for row in record.learners if row.learner == "liar"]
@@ -102,7 +102,7 @@ def test_where_no_bound_binds_nothing_changes():
     for k in range(5):
         brain.hear(f"n{k}", words(k))
     plan = brain.plan(1, list(brain.state.learners))
-    brain.settle({t.node: t.samples for t in plan.tasks}, {}, {})
+    brain.settle(Returned({t.node: t.samples for t in plan.tasks}, {}, {}))
     assert brain.blend([t.node for t in plan.tasks]) is None
 
 
@@ -110,7 +110,7 @@ def test_a_cycle_with_two_updates_of_a_larger_fleet_is_bounded():
     brain = liar_among(4)
     plan = brain.plan(1, list(brain.state.learners))
     tasks = {t.node: t.samples for t in plan.tasks}
-    brain.settle({node: tasks[node] for node in ("n0", "liar")}, {}, {})
+    brain.settle(Returned({node: tasks[node] for node in ("n0", "liar")}, {}, {}))
     assert len(set(brain.blend(["n0", "liar"]).weights)) == 1
 
 

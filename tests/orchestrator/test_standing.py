@@ -6,7 +6,7 @@ import pytest
 
 from flwr_mel import wire
 from flwr_mel.learning import Learning
-from flwr_mel.orchestrator import Orchestrator, Settings, Times
+from flwr_mel.orchestrator import Orchestrator, Returned, Settings, Times
 from flwr_mel.orchestrator.doubts import Why
 from flwr_mel.records import CycleRecord, Outcome, Standing
 from tests.attacks import COSTS
@@ -46,7 +46,7 @@ def test_times_of_a_cycle_stand_beside_its_plan():
     used = {task.node: task.samples for task in plan.tasks[:2]}
     late = {"3": (Outcome.LATE, "no reply in time")}
     times = Times(1070.0, 18.5, sent, {"1": 1053.0, "2": 1056.5}, here=NODES[:2])
-    brain.settle(used, late, {}, times=times)
+    brain.settle(Returned(used, late, {}, times=times))
     clock.now, clock.ahead = 71.0, 5000.0  # the time of day is set meanwhile
     brain.close()
     (record,) = brain.records
@@ -63,18 +63,18 @@ def test_who_is_gone_stays_on_record_until_it_is_back():
     brain, clock = begun()
     plan = brain.plan(1, NODES)
     used = {task.node: task.samples for task in plan.tasks}
-    brain.settle(used, {}, {}, times=Times(1060.0, 5.0))
+    brain.settle(Returned(used, {}, {}, times=Times(1060.0, 5.0)))
     clock.now = 90.0
     brain.strangers(NODES[:2])
     brain.plan(2, NODES[:2])
-    brain.settle({}, {}, {}, times=Times(1095.0, 5.0))
+    brain.settle(Returned({}, {}, {}, times=Times(1095.0, 5.0)))
     brain.close()
     assert brain.records[-1].gone == {"pi-3": 1090.0}
     assert [row.since for row in brain.records[-1].learners] == [1060.0, 1060.0], "idle all the time"
     brain.strangers((*NODES[:2], "9"))
     brain.hear_all({"9": words("pi-3")})
     brain.plan(3, (*NODES[:2], "9"))
-    brain.settle({}, {}, {}, times=Times(1099.0, 5.0))
+    brain.settle(Returned({}, {}, {}, times=Times(1099.0, 5.0)))
     brain.close()
     assert brain.records[-1].gone == {}
     assert "gone" not in brain.records[-1].as_dict()
@@ -87,16 +87,16 @@ def test_one_that_is_back_is_itself_before_it_has_answered(names):
     settings = replace(SETTINGS, learning=Learning())
     brain, clock = begun(settings, dict.fromkeys(NODES, 4.0), **own)
     brain.plan(1, NODES)
-    brain.settle({"1": 20, "2": 20}, {"3": (Outcome.FAILED, "gone")}, {}, times=Times(1060.0, 5.0))
+    brain.settle(Returned({"1": 20, "2": 20}, {"3": (Outcome.FAILED, "gone")}, {}, times=Times(1060.0, 5.0)))
     planned = brain.state.learners["3"].costs[2]
     clock.now = 90.0
     brain.strangers(NODES[:2])
     brain.plan(2, NODES[:2])
-    brain.settle({}, {}, {}, times=Times(1095.0, 5.0))
+    brain.settle(Returned({}, {}, {}, times=Times(1095.0, 5.0)))
     brain.bind(names)
     assert brain.strangers(NODES) == ["3"], "it is asked again"
     brain.plan(3, NODES)
-    brain.settle({}, {}, {}, times=Times(1099.0, 5.0, here=NODES))
+    brain.settle(Returned({}, {}, {}, times=Times(1099.0, 5.0, here=NODES)))
     brain.close()
     record = brain.records[-1]
     assert [row.learner for row in record.learners] == ["pi-1", "pi-2", "pi-3"]
@@ -114,7 +114,9 @@ def test_who_worked_is_idle_since_its_last_report():
         brain.strangers(NODES)
         used = {task.node: task.samples for task in brain.plan(cycle, NODES).tasks}
         came = {node: 1000.0 + 10 * cycle + int(node) for node in NODES}
-        brain.settle(used, {}, {}, times=Times(1020.0 + 10 * cycle, 5.0, dict.fromkeys(NODES, 1000.0), came))
+        brain.settle(
+            Returned(used, {}, {}, times=Times(1020.0 + 10 * cycle, 5.0, dict.fromkeys(NODES, 1000.0), came))
+        )
         brain.close()
     assert [row.since for row in brain.records[-1].learners] == [1021.0, 1022.0, 1023.0]
 
@@ -127,7 +129,7 @@ def test_simulated_learners_have_no_real_times():
         brain.hear_all({n: words(f"pi-{n}", **{wire.SIMULATED: 1}) for n in NODES}, dict.fromkeys(NODES, 3.0))
         used = {task.node: task.samples for task in brain.plan(1, NODES).tasks}
         reports = {node: {wire.SIMULATED: 1} for node in used}
-        brain.settle(used, {}, reports, times=Times(1060.0, 5.0, dict.fromkeys(NODES, 1.0)))
+        brain.settle(Returned(used, {}, reports, times=Times(1060.0, 5.0, dict.fromkeys(NODES, 1.0))))
         brain.close()
         records.append(brain.records[-1].as_dict())
     assert records[0] == records[1]
@@ -153,7 +155,7 @@ def test_what_flower_takes_is_measured_by_the_questions_and_in_the_plan():
     assert {brain.state.learners[node].costs[2] for node in NODES} == {COSTS["mel-c0"]}
     for cycle in (1, 2):
         used = {task.node: task.samples for task in brain.plan(cycle, NODES).tasks}
-        brain.settle(used, {}, {}, times=Times(60.0, 5.0))
+        brain.settle(Returned(used, {}, {}, times=Times(60.0, 5.0)))
         said = [note for note in brain.record.notes if "of 10 s, 3 s are Flower's, and plans here" in note]
         assert len(said) == (cycle == 1), "once"
         brain.close()
@@ -164,7 +166,7 @@ def test_after_a_cycle_flowers_part_is_what_tasks_took_beside_the_work():
     used = {task.node: task.samples for task in brain.plan(1, NODES).tasks}
     reports = {node: {wire.TRAIN_SECONDS: 1.0} for node in used}
     came = {"1": 104.0, "2": 106.0, "3": 112.0}
-    brain.settle(used, {}, reports, times=Times(112.0, 12.0, dict.fromkeys(NODES, 100.0), came))
+    brain.settle(Returned(used, {}, reports, times=Times(112.0, 12.0, dict.fromkeys(NODES, 100.0), came)))
     assert brain.record.flower_s == 5.0
 
 
@@ -197,6 +199,6 @@ def test_a_problem_of_a_known_learner_is_on_its_row_until_it_is_mended():
     brain, _ = begun()
     for cycle, said in ((1, {wire.PROBLEM: "no x.npy"}), (2, {})):
         used = {task.node: task.samples for task in brain.plan(cycle, NODES).tasks}
-        brain.settle(used, {}, {"1": {**words("pi-1"), **said}}, times=Times(60.0, 5.0))
+        brain.settle(Returned(used, {}, {"1": {**words("pi-1"), **said}}, times=Times(60.0, 5.0)))
         assert brain.record.learners[0].problem == said.get(wire.PROBLEM, "")
         brain.close()

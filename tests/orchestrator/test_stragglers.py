@@ -128,7 +128,7 @@ def test_late_is_not_lost_and_the_learner_is_free_when_it_reports():
     made = brain()
     tasks = made.plan(1, list(made.state.learners)).tasks
     used = {t.node: t.samples for t in tasks if t.node != "n3"}
-    made.settle(used, {"n3": (Outcome.LATE, "no reply in time")}, {}, open_=["n3"])
+    made.settle(Returned(used, {"n3": (Outcome.LATE, "no reply in time")}, {}, open=["n3"]))
     made.close()
     assert row_of(made.records[-1], "l3").outcome is Outcome.LATE
     assert made.records[-1].makespan_s == T
@@ -136,14 +136,14 @@ def test_late_is_not_lost_and_the_learner_is_free_when_it_reports():
     second = made.plan(2, list(made.state.learners))
     assert "n3" not in {t.node for t in second.tasks} | set(second.ask_again)
     used = {t.node: t.samples for t in second.tasks}
-    made.settle(used, {}, {})
+    made.settle(Returned(used, {}, {}))
     made.close()
     assert row_of(made.records[-1], "l3").outcome is Outcome.BUSY
     # Back now: it gets a new task, and its old update counts in this cycle.
     made.arrive({"n3": {}}, {})
     third = made.plan(3, list(made.state.learners))
     assert "n3" in {t.node for t in third.tasks}
-    made.settle({t.node: t.samples for t in third.tasks}, {}, {}, moved={"n3": 58})
+    made.settle(Returned({t.node: t.samples for t in third.tasks}, {}, {}, moved={"n3": 58}))
     made.close()
     row = row_of(made.records[-1], "l3")
     assert (row.outcome, row.weight, row.moved_from, row.moved_weight) == (Outcome.USED, row.samples, 1, 58)
@@ -154,7 +154,7 @@ def test_a_lost_update_is_on_record_and_the_learner_is_free():
     virtual_cycle(made, 1)
     made.plan(2, list(made.state.learners))
     made.arrive({"slow": None}, {})
-    made.settle({}, {}, {}, lost={"slow": (Outcome.REFUSED, "array a is not finite")})
+    made.settle(Returned({}, {}, {}, lost={"slow": (Outcome.REFUSED, "array a is not finite")}))
     made.close()
     row = row_of(made.records[-1], "slow")
     assert (row.outcome, row.reason, row.moved_weight) == (Outcome.REFUSED, "array a is not finite", 0)
@@ -204,7 +204,7 @@ def test_turns_take_from_the_samples_that_are_shipped():
         tasks = made.plan(cycle, list(made.state.learners)).tasks
         rows = np.concatenate([t.shard for t in tasks])
         assert len(rows) == len(set(rows.tolist())) == 1000
-        made.settle({t.node: t.samples for t in tasks}, {}, {})
+        made.settle(Returned({t.node: t.samples for t in tasks}, {}, {}))
         made.close()
     assert "slow" in {t.learner for t in tasks}
     assert row_of(made.records[-1], "slow").samples == 100
@@ -232,7 +232,7 @@ def test_one_missed_reply_does_not_put_a_learner_out():
         rest = {t.node for t in plan_.tasks} - set(now)
         before = {x.node: x.samples for x in made.state.flights.values() if x.cycle < cycle}
         made.arrive({node: {} for node in before}, {})
-        made.settle(now, late, {}, moved=before, open_=rest)
+        made.settle(Returned(now, late, {}, moved=before, open=rest))
         made.close()
     assert worked >= 30
 
@@ -244,7 +244,7 @@ def test_the_snapshot_holds_tasks_in_progress_and_they_are_sent_again():
     made = brain(0.4, seed=5, min_samples=90, mode="parallelized", dataset=(np.arange(1000),))
     first = made.plan(1, list(made.state.learners)).tasks
     (sent,) = [t for t in first if t.learner == "slow"]
-    made.settle({t.node: t.samples for t in first if t is not sent}, {}, {}, open_=["slow"])
+    made.settle(Returned({t.node: t.samples for t in first if t is not sent}, {}, {}, open=["slow"]))
     made.close()
     fresh = Orchestrator(made.settings)
     fresh.restore(made.state.snapshot())
@@ -282,7 +282,7 @@ def test_an_update_counts_although_its_learner_is_not_chosen():
     chosen = [f"n{k}" for k in range(5)]
     made.plan(2, chosen)
     made.arrive({"slow": {}}, {})
-    made.settle(dict.fromkeys(chosen, 1), {}, {}, moved={"slow": 7})
+    made.settle(Returned(dict.fromkeys(chosen, 1), {}, {}, moved={"slow": 7}))
     made.close()
     assert row_of(made.records[-1], "slow").moved_weight == 7
 
@@ -300,7 +300,14 @@ def test_what_comes_later_is_learnt_from():
         said = {n: {wire.TRAIN_SECONDS: 9.0} for n in now}
         moved = {n: x.samples for n, x in over.items()}
         made.settle(
-            now, {}, said, dict.fromkeys(now, 9.01), moved=moved, open_=[t.node for t in tasks if t.span > 1]
+            Returned(
+                now,
+                {},
+                said,
+                dict.fromkeys(now, 9.01),
+                moved=moved,
+                open=[t.node for t in tasks if t.span > 1],
+            )
         )
         made.close()
     estimate = made.state.learners["slow"].estimate

@@ -3,6 +3,7 @@
 from flwr_mel import wire
 from flwr_mel.orchestrator import (
     Orchestrator,
+    Returned,
     Settings,
 )
 
@@ -26,7 +27,7 @@ def nodes(brain):
 
 
 def finish(brain, plan, **metrics):
-    brain.settle({task.node: task.samples for task in plan.tasks}, {}, {})
+    brain.settle(Returned({task.node: task.samples for task in plan.tasks}, {}, {}))
     brain.observe(metrics)
     brain.close()
     return brain.records[-1]

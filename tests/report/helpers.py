@@ -10,7 +10,7 @@ import numpy as np
 from flwr_mel import Workload, paper_fleet, scheme
 from flwr_mel.clientapp import describe
 from flwr_mel.learners.paper import PAPER_LAYERS, draw_energy
-from flwr_mel.orchestrator import Orchestrator, Settings
+from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 from flwr_mel.orchestrator.settings import Stopping
 from flwr_mel.records import CycleRecord, JsonlWriter, LearnerRecord, Outcome
 from flwr_mel.report import load_run, render
@@ -46,7 +46,7 @@ def make_run(
         failed = {}
         if lose and tasks and cycle in (4, 9):
             failed = {tasks[cycle % len(tasks)].node: (Outcome.LATE, "no reply within 12.5 s")}
-        orchestrator.settle({t.node: t.samples for t in tasks if t.node not in failed}, failed, {})
+        orchestrator.settle(Returned({t.node: t.samples for t in tasks if t.node not in failed}, failed, {}))
         done += sum(t.epochs for t in tasks) / learners
         accuracy = 0.985 - 0.6 * math.exp(-0.55 * done**0.62)
         orchestrator.observe(

@@ -6,7 +6,7 @@ import pytest
 
 from flwr_mel import wire
 from flwr_mel.learning import Learning
-from flwr_mel.orchestrator import Orchestrator, Settings
+from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 from flwr_mel.orchestrator.state import MOST_ABSENT
 from flwr_mel.records import Outcome
 from tests import attacks
@@ -56,7 +56,7 @@ def test_what_was_learnt_outlives_the_node_id():
         took = {t.node: declared_s(t) * (3 if len(t.node) > 1 else 1) for t in plan.tasks}
         slowdowns = {row.learner: row.slowdown for row in brain.record.learners}
         planned.append(slowdowns["slow"] / slowdowns["1"])
-        brain.settle({t.node: t.samples for t in plan.tasks}, {}, {}, took)
+        brain.settle(Returned({t.node: t.samples for t in plan.tasks}, {}, {}, took))
     assert planned[0] == pytest.approx(1.0)
     assert min(planned[3:]) > 2
     assert len(brain.state.learners) == 3

@@ -17,7 +17,7 @@ from flwr_mel.allocation import AllocationProblem, Infeasible
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
 from flwr_mel.fleets import Fleet
-from flwr_mel.orchestrator import OnInfeasible, Orchestrator, Settings, Stragglers, averaging
+from flwr_mel.orchestrator import OnInfeasible, Orchestrator, Returned, Settings, Stragglers, averaging
 from flwr_mel.orchestrator.planning import cut_shards, draw_seed
 from flwr_mel.orchestrator.state import Task
 from flwr_mel.solvers.equal import equal_batches
@@ -188,11 +188,13 @@ def _settle(
     moved = tuple(given[x.learner, x.cycle] for x in sorted(flights, key=lambda x: (x.cycle, x.learner)))
     brain.arrive({t.node: {} for t in moved}, {})
     brain.settle(
-        {t.node: t.samples for t in used},
-        {},
-        {},
-        moved={t.node: t.samples for t in moved},
-        open_={t.node for t in tasks} - {t.node for t in used},
+        Returned(
+            {t.node: t.samples for t in used},
+            {},
+            {},
+            moved={t.node: t.samples for t in moved},
+            open={t.node for t in tasks} - {t.node for t in used},
+        )
     )
     return used, moved
 
