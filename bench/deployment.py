@@ -200,7 +200,8 @@ def report(found: dict[str, Any]) -> str:
         + table(["command", "seconds"], [[name, f"{seconds:.0f}"] for name, seconds in rows])
         + f"\n\nA client process was ready after {found['client_start_s']:.1f} s (median; Flower refuses one "
         f"that takes more than 30 s).\nA device without work took {found['device_mb']:.0f} MB of memory "
-        f"(SuperNode and helper), a client process of the example app {found['client_mb']:.0f} MB more."
+        "(SuperNode, helper, and the process that forks), a client process of the example app "
+        f"{found['client_mb']:.0f} MB more."
     )
 
 

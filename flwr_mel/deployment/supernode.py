@@ -3,7 +3,8 @@
 Between two messages Flower's loop sleeps for three seconds, and while the app works it looks for the reply
 every half second: of a cycle that is two seconds for nothing. Here a look follows after a tenth of the time
 waited so far, never later than Flower's own: who has just reported, whose next task is likely to come, looks
-often, and who waits for long looks as seldom as before. Client processes are those of `ready`.
+often, and who waits for long looks as seldom as before. Client processes are those of `ready`, unless
+FLWR_MEL_FORK=0 says otherwise.
 
 This reaches into `flwr.supernode.start_client_internal` of Flower 1.41; where another version looks different
 there, the SuperNode is just Flower's.
@@ -45,8 +46,9 @@ class Pace:
 
 def main() -> None:
     """Start the SuperNode."""
-    # First: it loads Flower while this process does.
-    os.environ["PATH"] = ready.stand_in(os.environ.get("PATH", os.defpath))
+    if os.environ.get("FLWR_MEL_FORK") != "0":
+        # First: it loads Flower while this process does.
+        os.environ["PATH"] = ready.stand_in(os.environ.get("PATH", os.defpath))
 
     from flwr.supernode import start_client_internal  # noqa: PLC0415
     from flwr.supernode.cli import flower_supernode  # noqa: PLC0415

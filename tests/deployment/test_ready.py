@@ -10,10 +10,13 @@ import tempfile
 import time
 from pathlib import Path
 
+import flwr.supernode.cli
 import pytest
+from flwr.supernode import start_client_internal
 
 from flwr_mel.deployment import ready
 from flwr_mel.deployment.supernode import Pace
+from flwr_mel.deployment.supernode import main as supernode_main
 from tests.waiting import PATIENCE_S, wait_for
 
 # Stands for the SuperNode: starts what is tested and has tasks done until its input ends.
@@ -159,6 +162,22 @@ def test_where_there_can_be_none_the_path_stays(monkeypatch, tmp_path):
         assert ready.stand_in(os.environ["PATH"]) == os.environ["PATH"]
     monkeypatch.setattr(sys, "executable", "/opt/my python/bin/python")
     assert ready.stand_in(os.environ["PATH"]) == os.environ["PATH"]
+
+
+@pytest.mark.parametrize(("said", "path"), [(None, "in front:usual"), ("0", "usual")])
+def test_forks_can_be_left_out(monkeypatch, said, path):
+    """Where memory is scarce. The SuperNode itself is started in the tests of the fleet."""
+    found = []
+    monkeypatch.setattr(flwr.supernode.cli, "flower_supernode", lambda: found.append(os.environ["PATH"]))
+    monkeypatch.setattr(start_client_internal, "time", time)
+    monkeypatch.setattr(ready, "stand_in", lambda usual: f"in front:{usual}")
+    monkeypatch.setenv("PATH", "usual")
+    monkeypatch.delenv("FLWR_MEL_FORK", raising=False)
+    if said:
+        monkeypatch.setenv("FLWR_MEL_FORK", said)
+    supernode_main()
+    assert found == [path]
+    assert isinstance(start_client_internal.time, Pace)
 
 
 def test_looks_follow_after_a_tenth_of_the_time_waited(monkeypatch):
