@@ -33,9 +33,9 @@ lint: style types  ## Style and types
 test: style  ## Style, types and all tests: what CI runs
 	$(MAKE) --no-print-directory -j2 types tests
 
-# One worker for what starts SuperLinks, one for what starts Flower's engine and one for our own commands, all of which
-# often wait, and one for all other tests: that keeps two cores busy. Dots appear as tests end.
-WORKERS ?= 4
+# One worker for what starts SuperLinks, which mostly waits, one for what starts Flower's engine, one for all other
+# tests: that keeps two cores busy. Dots appear as tests end.
+WORKERS ?= 3
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 tests: install  ## All tests; options in ARGS="-k report ..."
 	$(PYTEST) $(ARGS)

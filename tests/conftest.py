@@ -1,9 +1,9 @@
 """What a test starts decides when and where it runs; the engine that all tests share.
 
-pytest-xdist runs one file on one worker. Files that start SuperLinks, files that start Flower's engine and
-files that start Ray by our own commands run one after the other on one worker each, so that they can share
-what they start and never start much at once: Flower and Ray have time limits of their own. They come first,
-because they take longest; the other workers run all other tests meanwhile.
+pytest-xdist runs one file on one worker. Files that start SuperLinks, and files that start Flower's engine,
+run one after the other on one worker each, so that they can share what they start and never start much at
+once: with four lanes, beside other work, processes missed Flower's and Ray's own time limits. They come
+first, because they take longest; the other workers run all other tests meanwhile.
 
 With FLWR_MEL_SLOW=1 (`make test-slow`) tests marked slow run as well, and hypothesis tries ten times as many
 examples as tests ask for, new ones in every run; otherwise half as many, which follow from the tests alone.
@@ -42,8 +42,6 @@ LANES = {
         "tests/flower/",
         "tests/flower/test_workers_that_die.py",
         "tests/examples/",
-    ),
-    "commands": (
         "tests/simulation/test_arena_runs.py",
         "tests/simulation/test_runs.py",
         "tests/simulation/test_sweep.py",

@@ -15,7 +15,7 @@ from tests.arena.test_command import PROFILE
 from tests.cli.tools import run
 from tests.simulation.tools import command, interrupted
 
-pytestmark = pytest.mark.commands
+pytestmark = pytest.mark.engine
 
 
 def files(directory):

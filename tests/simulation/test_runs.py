@@ -27,7 +27,7 @@ from tests.simulation.tools import CYCLES, assert_same, command, records
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.commands
+pytestmark = pytest.mark.engine
 
 
 @pytest.fixture

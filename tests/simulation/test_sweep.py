@@ -8,7 +8,7 @@ from mel_simulation.sweep.results import read_results
 
 from tests.simulation.tools import accuracies, command, interrupted
 
-pytestmark = pytest.mark.commands
+pytestmark = pytest.mark.engine
 
 SWEEP = """
 [base]
