@@ -2,8 +2,7 @@
 
 pytest-xdist runs one file on one worker. Files that start SuperLinks, and files that start Flower's engine,
 run one after the other on one worker each, so that they can share what they start and never start much at
-once: with four lanes, beside other work, processes missed Flower's and Ray's own time limits. They come
-first, because they take longest; the other workers run all other tests meanwhile.
+once. They come first, because they take longest; the other workers run all other tests meanwhile.
 
 With FLWR_MEL_SLOW=1 (`make test-slow`) tests marked slow run as well, and hypothesis tries ten times as many
 examples as tests ask for, new ones in every run; otherwise half as many, which follow from the tests alone.
