@@ -56,7 +56,8 @@ try:
     told = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
     socket.send_fds(link, [len(told).to_bytes(4, "big")], [0, 1, 2])
     link.sendall(told)
-    number = int.from_bytes(link.recv(4, socket.MSG_WAITALL), "big")
+    said = link.recv(4, socket.MSG_WAITALL)
+    number = int.from_bytes(said, "big") if len(said) == 4 else 0  # one byte: it ended before it began
 except OSError:
     number = 0
 if not number:
@@ -182,8 +183,9 @@ def _reap(children: dict[int, socket.socket]) -> None:
         if not number:
             return
         code = os.waitstatus_to_exitcode(status)
-        with suppress(OSError), children.pop(number) as link:
-            link.sendall(bytes([code if code >= 0 else 128 - code]))
+        if number in children:  # a library that is loaded here may have children of its own
+            with suppress(OSError), children.pop(number) as link:
+                link.sendall(bytes([code if code >= 0 else 128 - code]))
 
 
 def _load(names: list[str]) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -125,6 +126,21 @@ def test_what_an_app_used_is_loaded_for_the_next(supernode):
     """torch takes seconds to load; the app's own modules are never kept."""
     assert not json.loads(supernode.ready().task("use")[1])["sklearn"]
     wait_for(lambda: json.loads(supernode.task("0")[1])["sklearn"])
+
+
+def test_a_task_whose_child_ends_before_it_begins_is_flowers(supernode):
+    """One byte comes back then, the exit code, which is no process id."""
+    supernode.ready()
+    (supernode.place / "s").unlink()
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(supernode.place / "s"))
+        door.listen()
+        process = supernode.begin("--token", "x")
+        link, _ = door.accept()
+        with link:
+            link.sendall(bytes([137]))
+        out, _ = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (7, "Flower itself: --token x\n")
 
 
 def test_an_app_that_brings_its_own_libraries_is_started_by_flower(supernode):
