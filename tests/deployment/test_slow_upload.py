@@ -120,7 +120,8 @@ def test_the_others_go_on_and_the_update_counts_when_it_is_there(tmp_path):
     with Fleet(tmp_path / "f", FLWR_SUPEREXEC_TASK_POLL_INTERVAL="0.4") as fleet, Narrow(fleet.port) as way:
         role = {"pace": 0.001, "samples": 10}
         fleet.start(role | {"name": "quick"})
-        fleet.start(role | {"name": "slow", "step": 2}, way.host)
+        # Never equal to what "quick" sends in any cycle: what the SuperLink has, nobody sends again.
+        fleet.start(role | {"name": "slow", "step": 0.37}, way.host)
         fleet.wait_for_nodes()
         files = {"client_app.py": NO_CLIENT, "server_app.py": SERVER}
         app = write_app(tmp_path / "app", "narrow", files, "devices = 1\nout = ''\n")
