@@ -17,7 +17,7 @@ from flwr_mel.orchestrator import flights, hearing
 from flwr_mel.orchestrator.averaging import Average, Blend
 from flwr_mel.orchestrator.cycle_time import deadline_s
 from flwr_mel.orchestrator.echoes import given_up
-from flwr_mel.orchestrator.nobody import NobodyWorks, all_failed, never_used, no_one_can
+from flwr_mel.orchestrator.nobody import STILL_UNTRAINED, NobodyWorks, all_failed, never_used, no_one_can
 from flwr_mel.orchestrator.returned import Returned
 from flwr_mel.orchestrator.settings import Settings
 from flwr_mel.orchestrator.shares import blended
@@ -348,6 +348,10 @@ class Orchestrator:
         if record.stopped:
             log.info("training stops after cycle %d: %s", record.cycle, record.stopped)
         self.records.append(record)
+        # In the first cycle that may be as it should: long tasks are under way. The classic API has no last word.
+        if len(self.records) > 1 and not self.state.trained and any(row.asked for row in record.learners):
+            record.notes.append(STILL_UNTRAINED)
+            log.warning("cycle %d: %s", record.cycle, STILL_UNTRAINED)
         del self.records[: -self.keep_records]
         failed = deliver(record, self.callbacks)
         self.state = replace(self.state, notes=[*self.state.notes, *failed])

@@ -22,6 +22,8 @@ _REMEDIES = {
     Why.PROBLEM: "Mend what MelMod(...) is given, or leave it out: then the learner is measured.",
     Why.REFUSED: "Mend these values, or leave them out: then the learner is measured.",
 }
+#: In every cycle but the first: with the classic API nobody tells when the last one is over.
+STILL_UNTRAINED = "nobody's update was used so far: the model is as it began"
 
 
 class NobodyWorks(RuntimeError):

@@ -34,10 +34,13 @@ class Part:
         What was asked, and for whom; an epoch is a whole round of those who do their own epochs.
     solution : Solution
         What came out.
+    max_epochs : int, optional
+        What anybody may do; the share's problem has less where others are slower.
     """
 
     share: Share
     solution: Solution
+    max_epochs: int | None = None
 
     @property
     def epochs(self) -> IntArray:
@@ -53,6 +56,8 @@ class Part:
         late = problem.coefficients.time_s(epochs + 1, samples) > problem.deadline_s
         found = limiting(problem, epochs, samples)
         for k, x in enumerate(self.share.who):
+            if found[k] is Limit.MAX_EPOCHS and epochs[k] != self.max_epochs:
+                found[k] = Limit.STALENESS  # to those of another part
             if x.own is None or not epochs[k]:
                 continue
             if not x.own.steers_epochs:
@@ -90,7 +95,7 @@ def allocate_parts(
     if epochs and both:
         lowest = min(int(part.epochs[part.epochs > 0].min()) for part in both)
         epochs = [_slowed(part, lowest + settings.staleness, settings, record) for part in epochs]
-    return [*parts, *epochs, *both]
+    return [replace(part, max_epochs=settings.max_epochs) for part in (*parts, *epochs, *both)]
 
 
 def _sorted(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from mel_simulation.arena.bout import Bout, fight
-from mel_simulation.arena.rivals import OURS, RIVALS, fedzero
+from mel_simulation.arena.rivals import OURS, RIVALS, fedzero, tifl
 from mel_simulation.arena.rivals.fedasync import FedAsync
 from mel_simulation.arena.rivals.fedavg import FedAvg
 from mel_simulation.arena.rivals.fedbuff import FedBuff
@@ -64,6 +64,23 @@ def test_all_are_tuned_alike(name):
 @pytest.mark.parametrize("name", RIVALS)
 def test_other_settings_run_too(name, choice):
     fight(Bout(replace(SMALL, rounds=1.5), name, choice, 0))
+
+
+def test_tifl_asks_the_less_accurate_tiers_more_often():
+    accuracy, some = np.array([0.9, 0.5, 0.7]), np.array([2, 2, 2])
+    assert tifl._by_need(accuracy, some) == pytest.approx([0, 2 / 3, 1 / 3])
+    assert tifl._by_need(accuracy, np.array([1, 0, 1])) == pytest.approx([0, 0, 1])
+    assert tifl._by_need(accuracy, np.array([1, 0, 0])) == pytest.approx([1, 0, 0])
+    assert tifl._by_need(accuracy, np.array([0, 0, 0])) == pytest.approx([1 / 3] * 3)
+
+
+def test_tifl_goes_on_when_all_credits_are_spent():
+    """Two tiers, one of them soon without credits; accuracies are looked at after every round."""
+    world = played(TiFL(2, interval=1), replace(SMALL, rounds=6))
+    tiers = np.array_split(np.argsort(epoch_seconds(world, 1), kind="stable"), 2)
+    asked = [{event.learner for event in jobs} for jobs in rounds(world)]
+    assert all(jobs in [set(tier.tolist()) for tier in tiers] for jobs in asked)
+    assert len({tuple(sorted(jobs)) for jobs in asked}) == 2
 
 
 def test_fedavg_is_the_mean_of_what_all_do():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flwr_mel.checkpoint import Checkpoints
+from flwr_mel.checkpoint import Checkpoints, files
 from tests.checkpoint.tools import checkpoint, names, same
 
 
@@ -68,6 +68,31 @@ def test_a_newer_format_is_refused_by_name(two, caplog):
     assert "it has format 12, of a newer flwr_mel; this one reads up to 1" in said
     said = falls_back(store, content.replace(b"checkpoint 1 ", b"checkpoint 0 ", 1), caplog)
     assert "unknown format 0" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ([1, 2], "it cannot be read: there is no dictionary in it"),
+        ({"cycle": 2, "fingerprint": {}}, "it cannot be read: KeyError: 'records'"),
+        ({"cycle": 2, "fingerprint": {}, "records": b"no gzip"}, "it cannot be read: BadGzipFile"),
+        ({"cycle": 2, "fingerprint": {}, "records": b""}, "it lacks model, "),
+        ({"cycle": "2", "fingerprint": {}, "records": b""}, "it cannot be read: ValueError"),
+    ],
+)
+def test_a_whole_file_with_other_content_is_refused(two, tmp_path, caplog, content, reason):
+    files.write(tmp_path / "odd", content)
+    assert reason in falls_back(two[0], (tmp_path / "odd").read_bytes(), caplog)
+
+
+def test_a_link_in_a_checkpoints_place_is_not_followed(tmp_path):
+    store = Checkpoints(tmp_path / "here")
+    kept = Checkpoints(tmp_path / "there").save(checkpoint(2))
+    store.save(checkpoint(1))
+    (store.directory / kept.name).symlink_to(kept)
+    assert store.load({"seed": 3}).cycle == 1
+    with pytest.raises(files.Refused, match="it cannot be opened"):
+        files.read(store.directory / f"{kept.name}.refused")
 
 
 def test_another_training_is_refused(two, tmp_path, caplog):

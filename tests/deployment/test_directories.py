@@ -49,6 +49,41 @@ def test_certificates_are_what_openssl_takes(place):
     assert mode(place.state) == 0o700
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"port": 0}, "port must be a port from 1 to 65535, got 0"),
+        ({"control_port": 70000}, "control_port must be a port from 1 to 65535, got 70000"),
+        ({"connection": "my fleet"}, "connection must be a name of letters, digits and dashes"),
+    ],
+)
+def test_odd_settings_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        ServerSettings(NAMES, **settings)
+
+
+def test_what_somebody_changed_is_refused_with_the_place(place, tmp_path):
+    place.settings.write_text('{"names": 7}')
+    with pytest.raises(ValueError, match=r"server\.json: .*Correct the file"):
+        place.read()
+    odd = ServerPlace(tmp_path / "a b")
+    odd.prepare({"names": NAMES}, days=825)
+    with pytest.raises(ValueError, match="nginx takes no other"):
+        serving.nginx_configuration(odd, odd.read())
+
+
+def test_secrets_are_never_written_over_and_only_keys_of_our_kind_are_used(place, tmp_path):
+    before = place.key.read_bytes()
+    with pytest.raises(ValueError, match="a file that is not there yet"):
+        secrets.make_authority(tmp_path / "new", place.key, 825)
+    assert place.key.read_bytes() == before
+    assert not (tmp_path / "new").exists()
+    rsa = tmp_path / "rsa.pem"
+    openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", rsa)
+    with pytest.raises(ValueError, match="a key on an elliptic curve"):
+        secrets.make_certificate(tmp_path / "c", tmp_path / "k", (place.ca, rsa), NAMES, 825)
+
+
 def test_nothing_is_made_twice(place):
     before = contents(place.root)
     settings, made = place.prepare({}, days=825)

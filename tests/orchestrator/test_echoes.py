@@ -175,6 +175,19 @@ def test_the_snapshot_has_them_and_other_settings_give_them_up():
     assert fresh.state.echoes == ()
 
 
+def test_tasks_in_progress_are_given_up_where_nobody_waits_for_them_any_more():
+    made = held()
+    virtual_cycle(made, 1)
+    assert [x.node for x in made.state.flights.values()] == ["slow"]
+    other = Orchestrator(Settings(cycle_time_s=T, stragglers="exclude"))
+    other.restore(json.loads(json.dumps(made.state.snapshot())))
+    assert not other.state.flights
+    assert "1 tasks in progress are given up: stragglers is not 'span' any more" in other.state.notes
+    same = Orchestrator(made.settings)
+    same.restore(made.state.snapshot())
+    assert list(same.state.flights) == list(made.state.flights)
+
+
 def test_the_record_is_read_back():
     record = CycleRecord(4, 10.0, echoes=[Echo("slow", 1, 3, 1, 412, 100, None, 0.25)])
     line = json.loads(json.dumps(record.as_dict()))

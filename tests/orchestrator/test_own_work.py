@@ -5,6 +5,7 @@ import json
 import pytest
 
 from flwr_mel import wire
+from flwr_mel.allocation.limiting import Limit
 from flwr_mel.orchestrator import NobodyWorks, Orchestrator, Returned, Settings
 from flwr_mel.orchestrator.own_work import OwnWork, after_own_round
 from flwr_mel.orchestrator.state import State
@@ -79,6 +80,29 @@ def test_learners_that_can_be_told_more_are_told_more_beside_others():
     told = [record.learners[k].epochs for k in (0, 1)]
     assert max(told) - min(told) <= 1
     assert record.total_samples == sum(samples for _, samples, _ in did.values())
+
+
+def test_who_always_uses_all_its_samples_and_cannot_in_time_is_left_out_with_the_remedy():
+    devices = [Device(1.0), Device(0.05, follows="epochs")]
+    brain = brain_of(devices, cycle_time_s=1.0)
+    cycle(brain, devices, 1)
+    record, did = cycle(brain, devices, 2)
+    assert list(did) == [0]
+    assert "always uses all its 100 samples, which takes 2 s: give it fewer" in record.learners[1].reason
+    alone = brain_of(devices[1:], cycle_time_s=1.0)
+    cycle(alone, devices[1:], 1)
+    assert not alone.plan(2, ["n0"]).tasks
+
+
+def test_a_fast_learner_of_epochs_only_keeps_within_the_cap_of_slow_ones_that_are_told_all():
+    devices = [Device(0.15, epochs=1), Device(10.0, epochs=1, follows="epochs")]
+    brain = brain_of(devices, cycle_time_s=1.0, staleness=1, min_samples=100)
+    for number in (1, 2, 3):
+        record, did = cycle(brain, devices, number)
+    assert [did[k][0] for k in (0, 1)] == [1, 2]
+    assert [row.outcome for row in record.learners] == [Outcome.USED] * 2
+    assert record.learners[1].limited_by is Limit.STALENESS
+    assert not notes_of(brain, "5 times the project's own")
 
 
 def test_epochs_stay_within_five_times_the_projects_own_and_it_is_said():
@@ -192,3 +216,21 @@ def test_where_all_fail_in_the_first_cycle_the_error_has_their_words():
     brain.plan(1, ["n0", "n1"])
     with pytest.raises(NobodyWorks, match="RuntimeError: no data"):
         brain.settle(Returned({}, dict.fromkeys(["n0", "n1"], (Outcome.FAILED, "RuntimeError: no data")), {}))
+
+
+def test_a_run_in_which_everybody_was_always_late_ends_with_an_error(caplog):
+    """The worst fault is the silent one: a run that ends well and trained nothing."""
+    brain = brain_of([Device(), Device()])
+    for number in (1, 2):
+        brain.plan(number, ["n0", "n1"])
+        brain.settle(Returned({}, dict.fromkeys(["n0", "n1"], (Outcome.LATE, "no reply within 2 s")), {}))
+        brain.close()
+    # Said as well where nobody tells when the last cycle is over.
+    assert "cycle 2: nobody's update was used so far" in caplog.text
+    assert [any("as it began" in note for note in record.notes) for record in brain.records] == [False, True]
+    with pytest.raises(NobodyWorks, match="in no cycle was anybody's update used") as raised:
+        brain.check_trained()
+    assert "no reply within 2 s" in str(raised.value)
+    record, _ = cycle(brain, [Device(), Device()], 3)
+    brain.check_trained()
+    assert not any("as it began" in note for note in record.notes)

@@ -127,6 +127,9 @@ def test_a_restored_brain_goes_on():
     assert fresh.state.clock_s == brain.state.clock_s == 2.0
 
 
+SHIPPED = {"mode": "parallelized", "dataset": (np.zeros(3),)}
+
+
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
@@ -134,6 +137,12 @@ def test_a_restored_brain_goes_on():
         ({"mode": "both"}, "mode must be one of 'federated', 'parallelized'"),
         ({"mode": "parallelized"}, "dataset must be a tuple of arrays"),
         ({"dataset": (np.zeros(3),)}, "left out in federated mode"),
+        ({"cycle_time_s": None, **SHIPPED}, "cycle_time_s must be given in parallelized mode"),
+        (SHIPPED | {"dataset": (np.zeros(3), [1, 2, 3])}, r"dataset\[1\] must be a numpy array"),
+        (SHIPPED | {"dataset": (np.zeros(3), np.zeros(2))}, r"arrays of one length, got \[2, 3\]"),
+        (SHIPPED | {"total_samples": 4}, "total_samples must be at most the dataset's 3"),
+        (SHIPPED | {"workload": Workload.mlp((8, 4), ship_data=False)}, r"workload\.ship_data must be True"),
+        ({"quorum": 1.5}, "quorum must be"),
         ({"solver": "exact"}, "solver must be a solver object"),
         ({"max_epochs": 0}, "max_epochs must be"),
         ({"workload": "mlp"}, r"workload must be a flwr_mel\.Workload"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from flwr_mel._files import atomically
 from mel_simulation.arena.rivals import OURS
 from mel_simulation.arena.stragglers import table
 from mel_simulation.arena.verdict import Arena, Ratio, written
@@ -235,21 +237,19 @@ def write(arena: Arena, out: Path, stragglers: dict[str, Any] | None = None) -> 
     stragglers : dict, optional
         As for `page`.
     """
-    (out / "figures").mkdir(parents=True, exist_ok=True)
-    text, picture = out / "ARENA.md", out / "figures" / "arena.png"
-    text.write_text(page(arena, stragglers), encoding="utf-8")
+    text = out / "ARENA.md"
+    atomically(text, lambda file: file.write(page(arena, stragglers)))
     with style.style():
-        draw(arena).savefig(picture, metadata={"Software": None})
-    return [text, picture]
+        return [text, style.save(draw(arena), out / "figures", "arena")]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Read results, write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path, help="arena.jsonl, or its directory")
     parser.add_argument("--out", type=Path, default=Path("docs"))
     parser.add_argument("--stragglers", type=Path, help="results of mel_simulation.arena.stragglers")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     more = json.loads(given.stragglers.read_text(encoding="utf-8")) if given.stragglers else None
     for path in write(Arena.read(given.results), given.out, more):
         print(path)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from mel_simulation.paper.figures import style as art
 from mel_simulation.paper.figures.style import (
     BLACK,
     BLUE,
@@ -20,7 +21,6 @@ from mel_simulation.paper.figures.style import (
     footer,
     headline,
     legend,
-    save,
     style,
 )
 
@@ -66,7 +66,7 @@ def draw_lemma(rows: Rows, out: Path) -> Path:
         chosen = ", ".join(f"eta*beta = {b:g}, Dirichlet({a:g})" for a, b in _choices(rows))
         footer(figure, f"{words}; {chosen}; {seeds} seed{'s' * (seeds > 1)}: mean and range.")
         headline(figure, "How far averaging strays from central training, and three bounds")
-        return save(figure, out, "lemma1")
+        return art.save(figure, out, "lemma1")
 
 
 def _choices(rows: Rows) -> list[tuple[float, float]]:
