@@ -348,7 +348,7 @@ class Orchestrator:
         if record.stopped:
             log.info("training stops after cycle %d: %s", record.cycle, record.stopped)
         self.records.append(record)
-        # In the first cycle that may be as it should: long tasks are under way. The classic API has no last word.
+        # In the first cycle that may be as it should: long tasks take several.
         if len(self.records) > 1 and not self.state.trained and any(row.asked for row in record.learners):
             record.notes.append(STILL_UNTRAINED)
             log.warning("cycle %d: %s", record.cycle, STILL_UNTRAINED)
