@@ -25,13 +25,13 @@ from flwr_mel.solvers.exact import Exact
 #: uneven labels (Dirichlet 0.5). Written by `python -m mel_simulation.paper.evidence` (make docs);
 #: tests/simulation/test_evidence.py computes them again.
 SHIPPED: Mapping[float, tuple[float, float, float]] = {
-    0.9: (12000, 18400, 30100),
-    0.92: (22900, 26700, 45500),
-    0.94: (44300, 53300, 67800),
-    0.95: (64000, 80000, 97700),
-    0.96: (114900, 126600, 147500),
-    0.965: (147800, 162100, 180600),
-    0.97: (213800, 238700, 257300),
+    0.9: (13000, 21400, 32000),
+    0.92: (23100, 28000, 51000),
+    0.94: (45600, 54300, 73400),
+    0.95: (64700, 82300, 102600),
+    0.96: (116700, 128700, 152800),
+    0.965: (149100, 165400, 189400),
+    0.97: (215500, 242600, 268200),
 }
 UNEVEN: Mapping[float, tuple[float, float, float]] = {
     0.9: (26700, 36100, 57700),
