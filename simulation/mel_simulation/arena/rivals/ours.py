@@ -74,8 +74,8 @@ class Allocated:
 
 def _grid(name: str) -> tuple[Allocated, ...]:
     first = Allocated(name, staleness=0 if SchemeName(name).synchronous else 2)
-    longer = replace(first, cycle=2.0)
-    return first, longer, replace(first, average=Average.NOVA), replace(longer, average=Average.NOVA)
+    shorter = replace(first, cycle=0.5)
+    return first, shorter, replace(first, average=Average.NOVA), replace(shorter, average=Average.NOVA)
 
 
 RIVALS = {name: _grid(name) for name in ("ha-asyn", "ha-sync", "ha-progress", "soonest", "cheapest")}
