@@ -23,6 +23,7 @@ from flwr_mel.solvers.options import (
     Index,
     Options,
     Price,
+    Ranked,
     Relaxed,
     bound_at,
     ranked,
@@ -202,8 +203,11 @@ class _Rows(Together):
         # Mostly the bound itself is met. Where it is not, ask for less in growing steps: a complete search
         # returns the best sum from its target up, so no sum is passed over.
         floor, target, step = max(goal, reached), bound, 1
+        order = ranked(part, relaxed.price)
         while target >= floor:
-            rows, complete = _improve(part, relaxed.price, self.search.demand, target, self.search.core)
+            rows, complete = _improve(
+                part, relaxed.price, order, self.search.demand, target, self.search.core
+            )
             if rows is not None:
                 return rows + window, total(rows + window) if complete else bound
             if complete:
@@ -217,7 +221,7 @@ class _Rows(Together):
 
 
 def _improve(
-    options: Options, price: Price, demand: int, target: int, core: int
+    options: Options, price: Price, order: Ranked, demand: int, target: int, core: int
 ) -> tuple[IntArray | None, bool]:
     """Search for rows whose values sum to at least `target`; also say whether no choice was left out.
 
@@ -226,7 +230,7 @@ def _improve(
     search is not complete, and a few hundred with the smallest losses are tried: in a large fleet they nearly
     always suffice. The least loss at the reached sum is the most spare capacity.
     """
-    pick, best, second = ranked(options, price)
+    pick, best, second = order
     bound = total(best) - price.p * demand  # times q
     budget = bound - price.q * target
     if budget < 0:
@@ -242,11 +246,12 @@ def _improve(
     programme = Programme(
         [value[rows] for rows in kept], [c[rows] for c, rows in zip(losses.T, kept, strict=True)], budget
     )
-    settled = total(value[np.delete(pick, open_)])
+    settled = total(value[pick]) - total(value[pick[open_]])
     sums = programme.add_all(Sums(np.array([settled]), np.zeros(1, dtype=np.int64)), range(len(open_)))
     good = np.flatnonzero((sums.at >= target) & (sums.loss <= bound - price.q * sums.at))
     if not len(good):
         return None, complete
     taken = programme.trace(sums, int(sums.at[good[-1]]), np.zeros(len(open_), dtype=np.int64))
-    pick[open_] = taken - value[0]
-    return pick, complete
+    rows = pick.copy()
+    rows[open_] = taken - value[0]
+    return rows, complete

@@ -141,8 +141,16 @@ def choose(options: Options, price: Price) -> Chosen:
     return Chosen(pick, amount, score)
 
 
-def ranked(options: Options, price: Price) -> tuple[Index, IntArray, IntArray]:
-    """Return everybody's best option at a price, its score, and what the second best loses against it."""
+class Ranked(NamedTuple):
+    """Everybody's best option at a price, its score, and what the second best loses against it."""
+
+    pick: Index
+    best: IntArray
+    loss: IntArray
+
+
+def ranked(options: Options, price: Price) -> Ranked:
+    """Find everybody's best option at a price, and how good the second best is."""
     pick = np.empty(options.learners, dtype=np.intp)
     best, loss = (np.empty(options.learners, dtype=np.int64) for _ in range(2))
     for block, part in options.blocks():
@@ -152,7 +160,7 @@ def ranked(options: Options, price: Price) -> tuple[Index, IntArray, IntArray]:
         pick[block], best[block] = mine, score[mine, everybody]
         score[mine, everybody] = WORST
         loss[block] = best[block] - score.max(axis=0)
-    return pick, best, loss
+    return Ranked(pick, best, loss)
 
 
 def bound_at(score: int, price: Price, demand: int) -> int:
