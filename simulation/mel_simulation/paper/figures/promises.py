@@ -42,7 +42,7 @@ def draw(panels: Mapping[str, Mapping[str, Sequence[tuple[str, Comparison]]]], o
                 style = {"color": look.COLOURS[1 + which], "marker": look.MARKERS[which]}
                 for rival, found in some:
                     _bar(panel, names.index(rival) + 0.3 * (which - 0.5), found, style)
-            panel.set(title=name, xscale="log")
+            panel.set(title=name.replace(", ", ",\n", 1), xscale="log")
         for panel in list(axes.flat)[len(shown) :]:
             panel.set_visible(False)
         axes.flat[0].set_yticks(range(len(names)), names)
@@ -50,7 +50,8 @@ def draw(panels: Mapping[str, Mapping[str, Sequence[tuple[str, Comparison]]]], o
         for panel in axes[-1]:
             panel.set_xlabel("ours / rival's")
             low, high = panel.get_xlim()
-            powers = [n for n in range(-10, 11) if low <= 2.0**n <= high or abs(n) <= 1]
+            # Every second power, so that the marks do not touch.
+            powers = [n for n in range(-10, 11, 2) if low <= 2.0**n <= high or n == 0]
             panel.set_xticks(
                 [2.0**n for n in powers], [f"{2**n}" if n >= 0 else f"1/{2**-n}" for n in powers]
             )
