@@ -238,6 +238,18 @@ class Sieve:
                 return reason(f"has values that {wrong} ({word(key)})")
         return ""
 
+    def unchanged(self, result: Mapping[Key, Array]) -> bool:
+        """Whether a model is the one that went out, to the last bit.
+
+        Parameters
+        ----------
+        result : mapping of key to array
+            As for `begin`.
+        """
+        return result.keys() == self._model.keys() and all(
+            np.array_equal(array, self._model[key]) for key, array in result.items()
+        )
+
 
 def _usual(
     updates: list[Mapping[Key, Array]], model: Mapping[Key, Array], asked: int

@@ -269,14 +269,24 @@ class MelStrategy:
         if model is None:
             return None, metrics
         try:
-            wrong = self._sieve.judge(self._views(model))
+            made = self._views(model)
+            wrong = self._sieve.judge(made)
         except RefusedUpdate as error:
             wrong = f"cannot be read: {error}"
         if not wrong:
+            if self._sieve.unchanged(made):
+                self.orchestrator.remark("unchanged", _UNCHANGED)
             return model, metrics
         self._undo()
         self.orchestrator.reject(f"the model that {type(self.strategy).__name__} made {wrong}")
         return None, metrics
+
+
+_UNCHANGED = (
+    "the updates left the model as it was, to the last bit: "
+    "clients must return the arrays that they trained, "
+    "not those that they were sent, and train with a learning rate above 0"
+)
 
 
 def summary_of(settings: Settings) -> list[str]:

@@ -25,13 +25,17 @@ class Broken:
 
 def test_a_callback_that_raises_is_logged_and_noted_and_training_goes_on(start, caplog):
     told = []
-    training = start(fleet(), callbacks=[Broken(), lambda record: told.append(list(record.notes))])
+
+    def about_it(record):
+        return [note for note in record.notes if "callback" in note]
+
+    training = start(fleet(), callbacks=[Broken(), lambda record: told.append(about_it(record))])
     caplog.set_level(logging.ERROR, "flwr.mel")
     for cycle in (1, 2, 3, 4):
         assert training.cycle(cycle) == {1, 2, 3}
     text = "callback Broken failed in cycle 2: RuntimeError: no disk"
     assert told == [[], [text], [text], []]
-    assert [r.notes for r in training.strategy.records] == told
+    assert [about_it(r) for r in training.strategy.records] == told
     assert caplog.text.count(text) == 1
     assert training.strategy.orchestrator.state.cycles_done == 4
 
