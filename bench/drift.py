@@ -18,7 +18,7 @@ from mel_simulation.paper.plain_words import margin
 from mel_simulation.scenario.data import Dataset, embedded
 from mel_simulation.scenario.network import evaluate, initial_weights, train
 
-from bench.solvers import fleet_problem
+from bench.problems import fleet_problem
 from bench.tables import PAGE, table, write_section
 from flwr_mel import AllocationProblem, Coefficients, Drift, allocate
 from flwr_mel.allocation.objective import Goal

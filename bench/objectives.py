@@ -17,8 +17,8 @@ from time import process_time
 import numpy as np
 
 from bench import schedulers
+from bench.problems import fleet_problem
 from bench.rivals import IntArray, highs
-from bench.solvers import fleet_problem
 from bench.tables import PAGE, table, write_section
 from flwr_mel import AllocationProblem, Coefficients, PerCost, Progress, Status, allocate, fastest, greenest
 from flwr_mel.allocation.capacity import Capacities

@@ -21,7 +21,8 @@ from time import perf_counter, sleep
 
 import numpy as np
 
-from bench.learning import LEARNERS, LONG, METHODS, SAMPLES, SETTLING, SLACK, FloatArray, Tally, run
+from bench.hidden_costs import LEARNERS, FloatArray
+from bench.learning import LONG, METHODS, SAMPLES, SETTLING, SLACK, Tally, run
 from bench.tables import PAGE, table, write_section
 from flwr_mel.learners.traces import Traces
 from flwr_mel.orchestrator import Task

@@ -32,6 +32,9 @@ class Sums(NamedTuple):
     before: Sums | None = None
 
 
+#: Sums among which those above the budget are not looked for: that costs more than they do.
+_FEW = 64
+
 NONE = Sums(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
@@ -77,14 +80,15 @@ class Programme:
         if not len(sums.at) or not len(size) or not self.complete:
             return NONE
         at, lost = self._merged(sums, size, loss)
-        alive = (lost <= self.budget).nonzero()[0]
-        if not len(alive):
-            return NONE
-        low, high = int(alive[0]), int(alive[-1]) + 1
-        if len(alive) * 4 > high - low:  # few holes: what is over the budget may stay
-            at, lost = at[low:high], lost[low:high]
-        else:
-            at, lost = at[alive], lost[alive]
+        if len(lost) > _FEW:
+            alive = (lost <= self.budget).nonzero()[0]
+            if not len(alive):
+                return NONE
+            low, high = int(alive[0]), int(alive[-1]) + 1
+            if len(alive) * 4 > high - low:  # few holes: what is over the budget may stay
+                at, lost = at[low:high], lost[low:high]
+            else:
+                at, lost = at[alive], lost[alive]
         if self.decline and len(at) > 1:
             worth = lost + self.decline * at
             best = np.minimum.accumulate(worth[::-1])[::-1]

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from bench import hidden_costs
 from bench import learning as study
 
 
@@ -12,7 +13,9 @@ def tally(method, scenario, seeds, cycles=60):
     counts = study.Tally()
     for seed in range(seeds):
         rng = np.random.default_rng([100, seed])
-        study.run(study.METHODS[method](), study.trace(study.SCENARIOS[scenario], cycles, rng), counts)
+        study.run(
+            study.METHODS[method](), hidden_costs.trace(hidden_costs.SCENARIOS[scenario], cycles, rng), counts
+        )
     return counts.summary()
 
 
@@ -42,7 +45,7 @@ def test_learning_misses_less_and_delivers_more_than_the_simple_ways(scenario):
 def test_the_promise_is_kept_where_learners_jump_again_and_again(scenario):
     """Contention bursts: 11.4 % were late where 5 % were promised, and 8.3 % with spikes."""
     counts = study.Tally()
-    truth = study.trace(study.SCENARIOS[scenario], 200, np.random.default_rng([200, 0]))
+    truth = hidden_costs.trace(hidden_costs.SCENARIOS[scenario], 200, np.random.default_rng([200, 0]))
     study.run(study.METHODS["learning, 0.95"](), truth, counts, settling=100)
     found = counts.summary()
     assert found["missed"] < 0.05 + 2 * math.sqrt(0.05 * 0.95 / found["reports"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bench.solvers import fleet_problem
+from bench.problems import fleet_problem
 from flwr_mel import Status, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.solvers import Exact, epochs, options, windows
