@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr_mel._files import atomically
-from mel_simulation.engine.ray_start import start_ray
+from mel_simulation.engine.ray_start import import_ray, start_ray
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +61,20 @@ DONE = "done"
 def run(order: Order) -> None:
     """Start Ray and run the app on Flower's engine."""
     order.say("starting Ray")
+    # Not by a task of ours: a worker that did a task never becomes an actor.
+    import_ray(preload="mel_simulation.app.client_app")
     loading = threading.Thread(target=load_app)
     loading.start()
-    ray = start_ray(0, order.ray_address, order.scratch)
-    # The workers of these tasks become the learners' actors, with everything imported.
-    warm = ray.remote(num_cpus=order.cpus_per_learner)(load_app)
-    actors = int(ray.cluster_resources().get("CPU", 1) / order.cpus_per_learner)
-    for _ in range(actors):
-        warm.remote()
+    start_ray(0, order.ray_address, order.scratch)
     order.say("loading the app")
     loading.join()
     _simulate(order)
 
 
 def load_app() -> None:
-    """Import all that a learner and the server need."""
+    """Import all that the server needs."""
+    import flwr.simulation  # noqa: PLC0415
+
     import mel_simulation.app.client_app  # noqa: PLC0415
     import mel_simulation.app.server_app  # noqa: F401, PLC0415
 
