@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 _SLOW_START = "timed out during startup"
@@ -16,9 +20,16 @@ SETTINGS = {
     "RAY_enable_metrics_collection": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
 }
-#: What Ray starts for people who look at a cluster or let it grow: Python processes that all import Ray, and
-#: it waits for the last. There is no setting against them.
+#: The Ray whose processes we know. Flower asks for one version; any other starts as it likes.
+_KNOWN = "2.55."
+#: What it starts for people who look at a cluster or let it grow, without a setting against it: each a Python
+#: process that imports Ray, and it waits for the last.
 _FOR_OTHERS = ("start_monitor", "start_log_monitor", "start_api_server")
+#: What its raylet starts and waits for, by the option with the command, and the ports that they tell it.
+_AGENTS = {
+    "--dashboard_agent_command": ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port"),
+    "--runtime_env_agent_command": ("runtime_env_agent_port",),
+}
 
 
 def import_ray(preload: str = "") -> Any:
@@ -27,7 +38,8 @@ def import_ray(preload: str = "") -> Any:
     Parameters
     ----------
     preload : str
-        A module that Ray's workers are to import before they have anything to do.
+        A module that Ray's workers import as soon as they are there. A task could not do it for actors: a
+        worker that did a task never becomes one.
     """
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)
@@ -54,7 +66,7 @@ def start_ray(cpus: float, address: str, scratch: str) -> Any:
         ray.init(address=address, **common)
         return ray
     own = {"num_cpus": cpus or os.cpu_count(), "include_dashboard": False, "_temp_dir": scratch}
-    with _without(_FOR_OTHERS):
+    with _bare(ray):
         try:
             ray.init(address="local", **own, **common)
         except Exception as error:
@@ -67,14 +79,33 @@ def start_ray(cpus: float, address: str, scratch: str) -> Any:
 
 
 @contextmanager
-def _without(parts: tuple[str, ...]) -> Iterator[None]:
-    """Keep Ray from starting some of its processes; a Ray that has other names for them starts them."""
-    node = import_module("ray._private.node").Node
-    own = {name: getattr(node, name) for name in parts if hasattr(node, name)}
-    for name in own:
-        setattr(node, name, lambda *_, **__: None)
+def _bare(ray: Any) -> Iterator[None]:
+    """Keep Ray from starting what only others need."""
+    node, services = import_module("ray._private.node").Node, import_module("ray._private.services")
+    ours: dict[tuple[Any, str], Any] = {}
+    if ray.__version__.startswith(_KNOWN):
+        ours = {(node, name): _nothing for name in _FOR_OTHERS}
+        ours[services, "start_ray_process"] = partial(_start, services.start_ray_process)
+    before = {place: getattr(*place) for place in ours}
+    for place, value in ours.items():
+        setattr(*place, value)
     try:
         yield
     finally:
-        for name, start in own.items():
-            setattr(node, name, start)
+        for place, value in before.items():
+            setattr(*place, value)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Stand in for the start of a process."""
+
+
+def _start(start: Any, command: list[str], *args: Any, **named: Any) -> Any:
+    """Start one of Ray's processes; a raylet with idle agents."""
+    options = dict(word.split("=", 1) for word in command if "=" in word)
+    if _AGENTS.keys() <= options.keys():
+        for option, ports in _AGENTS.items():
+            files = [f"{options['--session_dir']}/{port}_{options['--node_id']}" for port in ports]
+            idle = [sys.executable, "-I", "-S", str(Path(__file__).with_name("idle_agent.py")), *files]
+            command[command.index(f"{option}={options[option]}")] = f"{option}={subprocess.list2cmdline(idle)}"
+    return start(command, *args, **named)

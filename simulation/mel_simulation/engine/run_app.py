@@ -61,7 +61,6 @@ DONE = "done"
 def run(order: Order) -> None:
     """Start Ray and run the app on Flower's engine."""
     order.say("starting Ray")
-    # Not by a task of ours: a worker that did a task never becomes an actor.
     import_ray(preload="mel_simulation.app.client_app")
     loading = threading.Thread(target=load_app)
     loading.start()
@@ -83,6 +82,8 @@ def _simulate(order: Order) -> None:
     from flwr.app import Context  # noqa: PLC0415
     from flwr.serverapp import Grid, ServerApp  # noqa: PLC0415
     from flwr.simulation import run_simulation  # noqa: PLC0415
+    from flwr.simulation.ray_transport import ray_actor  # noqa: PLC0415
+    from ray import cloudpickle  # noqa: PLC0415
 
     from mel_simulation.app.client_app import client_app  # noqa: PLC0415
     from mel_simulation.app.server_app import simulate  # noqa: PLC0415
@@ -97,6 +98,8 @@ def _simulate(order: Order) -> None:
         simulate(config, order.learners, grid)
         order.say(DONE)
 
+    # By its name every worker would import flwr.simulation for it, with databases and web servers.
+    cloudpickle.register_pickle_by_value(ray_actor)
     run_simulation(
         server_app=server,
         client_app=client_app(config),
