@@ -1,7 +1,7 @@
 """Stands in for an agent of Ray's that nobody asks anything: ``python idle_agent.py PORT_FILE ...``.
 
-The raylet starts no worker before its agents have said which ports they listen at, and ends with them. Ray's own
-import Ray and a web server first.
+The raylet starts no worker before its agents have said which ports they listen at, and ends with them. Ray's
+own import Ray and a web server first.
 """
 
 import os

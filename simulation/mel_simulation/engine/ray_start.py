@@ -20,6 +20,7 @@ SETTINGS = {
     "RAY_enable_metrics_collection": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
 }
+_PRELOAD = "RAY_preload_python_modules"
 #: The Ray whose processes we know. Flower asks for one version; any other starts as it likes.
 _KNOWN = "2.55."
 #: What it starts for people who look at a cluster or let it grow, without a setting against it: each a Python
@@ -44,7 +45,7 @@ def import_ray(preload: str = "") -> Any:
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)
     if preload:
-        os.environ["RAY_preload_python_modules"] = preload
+        os.environ[_PRELOAD] = preload
     return import_module("ray")
 
 
@@ -83,7 +84,7 @@ def _bare(ray: Any) -> Iterator[None]:
     """Keep Ray from starting what only others need."""
     node, services = import_module("ray._private.node").Node, import_module("ray._private.services")
     ours: dict[tuple[Any, str], Any] = {}
-    if ray.__version__.startswith(_KNOWN):
+    if ray.__version__.startswith(_KNOWN) and sys.platform != "win32":
         ours = {(node, name): _nothing for name in _FOR_OTHERS}
         ours[services, "start_ray_process"] = partial(_start, services.start_ray_process)
     before = {place: getattr(*place) for place in ours}
@@ -107,5 +108,6 @@ def _start(start: Any, command: list[str], *args: Any, **named: Any) -> Any:
         for option, ports in _AGENTS.items():
             files = [f"{options['--session_dir']}/{port}_{options['--node_id']}" for port in ports]
             idle = [sys.executable, "-I", "-S", str(Path(__file__).with_name("idle_agent.py")), *files]
-            command[command.index(f"{option}={options[option]}")] = f"{option}={subprocess.list2cmdline(idle)}"
+            place = command.index(f"{option}={options[option]}")
+            command[place] = f"{option}={subprocess.list2cmdline(idle)}"
     return start(command, *args, **named)

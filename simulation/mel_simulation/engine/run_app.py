@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,13 @@ class Order:
 
 #: The last phase: all results are on disk.
 DONE = "done"
+CLIENT_APP = "mel_simulation.app.client_app"
 
 
 def run(order: Order) -> None:
     """Start Ray and run the app on Flower's engine."""
     order.say("starting Ray")
-    import_ray(preload="mel_simulation.app.client_app")
+    import_ray(preload=CLIENT_APP)
     loading = threading.Thread(target=load_app)
     loading.start()
     start_ray(0, order.ray_address, order.scratch)
@@ -72,18 +74,22 @@ def run(order: Order) -> None:
 
 def load_app() -> None:
     """Import all that the server needs."""
-    import flwr.simulation  # noqa: PLC0415
+    for name in ("flwr.simulation", CLIENT_APP, "mel_simulation.app.server_app"):
+        import_module(name)
 
-    import mel_simulation.app.client_app  # noqa: PLC0415
-    import mel_simulation.app.server_app  # noqa: F401, PLC0415
+
+def send_actors_whole() -> None:
+    """Send workers the code of Flower's actors, not its place: that imports databases and web servers."""
+    from flwr.simulation.ray_transport import ray_actor  # noqa: PLC0415
+    from ray import cloudpickle  # noqa: PLC0415
+
+    cloudpickle.register_pickle_by_value(ray_actor)  # type: ignore[no-untyped-call]
 
 
 def _simulate(order: Order) -> None:
     from flwr.app import Context  # noqa: PLC0415
     from flwr.serverapp import Grid, ServerApp  # noqa: PLC0415
     from flwr.simulation import run_simulation  # noqa: PLC0415
-    from flwr.simulation.ray_transport import ray_actor  # noqa: PLC0415
-    from ray import cloudpickle  # noqa: PLC0415
 
     from mel_simulation.app.client_app import client_app  # noqa: PLC0415
     from mel_simulation.app.server_app import simulate  # noqa: PLC0415
@@ -98,8 +104,7 @@ def _simulate(order: Order) -> None:
         simulate(config, order.learners, grid)
         order.say(DONE)
 
-    # By its name every worker would import flwr.simulation for it, with databases and web servers.
-    cloudpickle.register_pickle_by_value(ray_actor)
+    send_actors_whole()
     run_simulation(
         server_app=server,
         client_app=client_app(config),

