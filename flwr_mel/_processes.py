@@ -55,7 +55,7 @@ def _signals(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
             signal.signal(number, old)
 
 
-def end(process: subprocess.Popen[bytes], patience_s: float = 4.0) -> None:
+def end(process: subprocess.Popen[bytes], patience_s: float = 4.0, *, politely: bool = True) -> None:
     """End a process and everything it started, politely first.
 
     Flower and Ray put their own children into sessions of their own, so the process group is not enough: the
@@ -67,12 +67,18 @@ def end(process: subprocess.Popen[bytes], patience_s: float = 4.0) -> None:
         Started with start_new_session.
     patience_s : float
         How long each of the two attempts may take.
+    politely : bool
+        False where nobody has anything left to do.
     """
-    end_all(tree(process.pid), process, patience_s)
+    end_all(tree(process.pid), process, patience_s, politely=politely)
 
 
 def end_all(
-    family: set[Seen], process: subprocess.Popen[bytes] | None = None, patience_s: float = 4.0
+    family: set[Seen],
+    process: subprocess.Popen[bytes] | None = None,
+    patience_s: float = 4.0,
+    *,
+    politely: bool = True,
 ) -> None:
     """End processes and everything they started, politely first.
 
@@ -84,8 +90,10 @@ def end_all(
         The head of a process group that is to end as a whole.
     patience_s : float
         How long each of the two attempts may take.
+    politely : bool
+        False where nobody has anything left to do.
     """
-    for how in (signal.SIGTERM, signal.SIGKILL):
+    for how in (signal.SIGTERM if politely else signal.SIGKILL, signal.SIGKILL):
         # Of the living only: the number of a dead one may be somebody else's by now.
         family |= {child for old in _alive(family) for child in tree(old.pid)}
         if process is not None:

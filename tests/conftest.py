@@ -42,6 +42,7 @@ LANES = {
         "tests/flower/test_workers_that_die.py",
         "tests/examples/",
         "tests/simulation/test_arena_runs.py",
+        "tests/simulation/test_ray_start.py",
         "tests/simulation/test_runs.py",
         "tests/simulation/test_sweep.py",
     ),

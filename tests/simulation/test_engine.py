@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from mel_simulation.app.run_dir import RunDir
 from mel_simulation.cli.live import Pace, follow
 from mel_simulation.engine.launch import Running
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from flwr_mel._processes import end, tree
 from tests.simulation.tools import record
+from tests.waiting import PATIENCE_S
 
 
 def test_an_order_carries_any_configuration(tmp_path):
@@ -127,3 +129,20 @@ def test_whole_trees_of_processes_end():
     process.stdout.close()
     assert process.poll() is not None
     assert not any(each in tree(each.pid) for each in family)
+
+
+@pytest.mark.parametrize(("politely", "left"), [(True, "asked"), (False, "")])
+def test_who_has_nothing_left_to_do_is_not_asked_to_end(tmp_path, politely, left):
+    log = tmp_path / "log"
+    script = (
+        "import signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: (open({str(log)!r}, 'a').write('asked'), sys.exit()))\n"
+        "print('up', flush=True); time.sleep(900)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout.readline() == b"up\n"
+    log.touch()
+    end(process, PATIENCE_S, politely=politely)
+    process.stdout.close()
+    assert process.poll() is not None
+    assert log.read_text() in (left, 2 * left)  # the group and the process are asked

@@ -60,13 +60,18 @@ class Running:
         """What is going on."""
         return _read(self.scratch / "phase") or "starting"
 
+    @property
+    def done(self) -> bool:
+        """Whether all results are on disk; all that follows is tidying up."""
+        return self.phase == DONE
+
     def alive(self) -> bool:
-        """Whether there is more to come; all that follows the last phase is tidying up."""
-        return self.process.poll() is None and self.phase != DONE
+        """Whether there is more to come."""
+        return self.process.poll() is None and not self.done
 
     def verdict(self) -> str:
         """Return "" if the run completed, else why not."""
-        if self.phase == DONE:
+        if self.done:
             return ""
         lines = _read(self.log_path).strip().splitlines()
         return _read(self.scratch / "trouble") or " | ".join(lines[-5:]) or "no output"
@@ -88,7 +93,7 @@ def running(config: Mapping[str, Any], engine: Engine, log_path: Path) -> Iterat
     # Ray's sockets need short paths, so this is not inside the run directory.
     scratch = Path(tempfile.mkdtemp(prefix="mel-"))
     order = Order(dict(config), engine.learners, engine.cpus_per_learner, engine.ray_address, str(scratch))
-    process: subprocess.Popen[bytes] | None = None
+    simulation: Running | None = None
     try:
         with log_path.open("wb") as log:
             process = subprocess.Popen(
@@ -98,11 +103,13 @@ def running(config: Mapping[str, Any], engine: Engine, log_path: Path) -> Iterat
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        yield Running(process, scratch, log_path)
+        simulation = Running(process, scratch, log_path)
+        yield simulation
     finally:
         with undisturbed():
-            if process is not None:
-                end(process)
+            if simulation is not None:
+                # Ray takes seconds to end in order, but only somebody else's cluster would miss it.
+                end(simulation.process, politely=bool(engine.ray_address) or not simulation.done)
             shutil.rmtree(scratch, ignore_errors=True)
 
 

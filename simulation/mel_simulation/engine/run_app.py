@@ -12,11 +12,12 @@ import sys
 import threading
 import traceback
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from flwr_mel._files import atomically
-from mel_simulation.engine.ray_start import start_ray
+from mel_simulation.engine.ray_start import import_ray, start_ray
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +57,33 @@ class Order:
 
 #: The last phase: all results are on disk.
 DONE = "done"
+CLIENT_APP = "mel_simulation.app.client_app"
 
 
 def run(order: Order) -> None:
     """Start Ray and run the app on Flower's engine."""
     order.say("starting Ray")
+    import_ray(preload=CLIENT_APP)
     loading = threading.Thread(target=load_app)
     loading.start()
-    ray = start_ray(0, order.ray_address, order.scratch)
-    # The workers of these tasks become the learners' actors, with everything imported.
-    warm = ray.remote(num_cpus=order.cpus_per_learner)(load_app)
-    actors = int(ray.cluster_resources().get("CPU", 1) / order.cpus_per_learner)
-    for _ in range(actors):
-        warm.remote()
+    start_ray(0, order.ray_address, order.scratch)
     order.say("loading the app")
     loading.join()
     _simulate(order)
 
 
 def load_app() -> None:
-    """Import all that a learner and the server need."""
-    import mel_simulation.app.client_app  # noqa: PLC0415
-    import mel_simulation.app.server_app  # noqa: F401, PLC0415
+    """Import all that the server needs."""
+    for name in ("flwr.simulation", CLIENT_APP, "mel_simulation.app.server_app"):
+        import_module(name)
+
+
+def send_actors_whole() -> None:
+    """Send workers the code of Flower's actors, not its place: that imports databases and web servers."""
+    from flwr.simulation.ray_transport import ray_actor  # noqa: PLC0415
+    from ray import cloudpickle  # noqa: PLC0415
+
+    cloudpickle.register_pickle_by_value(ray_actor)  # type: ignore[no-untyped-call]
 
 
 def _simulate(order: Order) -> None:
@@ -98,6 +104,7 @@ def _simulate(order: Order) -> None:
         simulate(config, order.learners, grid)
         order.say(DONE)
 
+    send_actors_whole()
     run_simulation(
         server_app=server,
         client_app=client_app(config),
