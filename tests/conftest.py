@@ -39,8 +39,8 @@ LANES = {
     "engine": (
         "tests/simulation/test_modes.py",
         "tests/flower/",
-        "tests/flower/test_workers_that_die.py",
         "tests/examples/",
+        "tests/flower/test_workers_that_die.py",
         "tests/simulation/test_arena_runs.py",
         "tests/simulation/test_runs.py",
         "tests/simulation/test_sweep.py",

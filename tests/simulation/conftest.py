@@ -26,19 +26,19 @@ def no_engine(monkeypatch):
     monkeypatch.setattr("mel_simulation.engine.launch.running", None)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def space(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def env(space) -> dict[str, str]:
     """The environment of commands."""
     free = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "FLWR_"))}
     return {**free, "FLWR_MEL_OFFLINE": "1", "FLWR_MEL_DATA": str(space / "cache")}
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def call(env):
     """Run a command; it must end with the given code."""
 
@@ -61,7 +61,7 @@ def cluster(env) -> Iterator[Cluster]:
     made.stop()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def straight(space, call) -> Path:
     """The run that the others are compared with: Message API, as many actors as CPUs, not interrupted."""
     run = space / "straight"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.simulation.tools import assert_same, records
+from tests.simulation.tools import CYCLES, assert_same, records
 
 
 @pytest.fixture
@@ -21,15 +21,15 @@ def simulate(engine, tmp_path):
     return play
 
 
-def test_both_apis_give_the_same_bits(simulate):
+def test_both_apis_give_the_same_bits(simulate, straight):
     """Begun through one API, gone on with through the other, and back."""
     run = simulate("changing", cycles=1, api="classic")
     before = (run / "records.jsonl").read_text()
     simulate("changing", cycles=3, api="message", resume=True)
     assert (run / "records.jsonl").read_text().startswith(before)
     assert json.loads((run / "config.json").read_text())["config"]["api"] == "message"
-    simulate("changing", cycles=4, api="classic", resume=True)
-    assert_same(run, simulate("straight", cycles=4))
+    simulate("changing", cycles=CYCLES, api="classic", resume=True)
+    assert_same(run, straight)
     assert all(row["outcome"] == "used" for record in records(run) for row in record["learners"])
     assert records(run)[-1]["metrics"]["accuracy"] > 0.85
 
