@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from mel_simulation.scenario import job
 
+from tests.cli.tools import run
 from tests.simulation.cluster import Cluster
 from tests.simulation.tools import CYCLES, command
 from tests.waiting import PATIENCE_S
@@ -42,7 +43,7 @@ def env(space) -> dict[str, str]:
 def call(env):
     """Run a command; it must end with the given code."""
 
-    def run(*args: object, code: int = 0) -> str:
+    def called(*args: object, code: int = 0) -> str:
         done = subprocess.run(
             command(*args), env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
@@ -50,7 +51,7 @@ def call(env):
         assert "Traceback" not in done.stderr
         return done.stdout + done.stderr
 
-    return run
+    return called
 
 
 @pytest.fixture(scope="package")
@@ -62,8 +63,8 @@ def cluster(env) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def straight(space, call) -> Path:
+def straight(space, env) -> Path:
     """The run that the others are compared with: Message API, as many actors as CPUs, not interrupted."""
-    run = space / "straight"
-    call("simulate", "--cycles", CYCLES, "--run-dir", run)
-    return run
+    path = space / "straight"
+    run("simulate", "--cycles", CYCLES, "--run-dir", path, env=env)
+    return path

@@ -27,6 +27,7 @@ from mel_simulation.scenario.data import embedded
 from mel_simulation.scenario.idx import FILES
 
 from flwr_mel._processes import end, tree
+from tests.cli.tools import run as command_line
 from tests.ports import free_port
 from tests.simulation.test_data import idx_bytes
 from tests.simulation.tools import CYCLES, assert_same, command, records
@@ -82,7 +83,7 @@ def begin(env, *options):
     )
 
 
-def test_interrupted_and_resumed_elsewhere(space, env, call, straight, cluster):
+def test_interrupted_and_resumed_elsewhere(space, env, straight, cluster):
     """Begun by the other API with a share of CPUs, gone on with on two machines: the bits are the same."""
     run = space / "interrupted"
     process = begin(env, "--cycles", CYCLES, "--run-dir", run, "--api", "classic", "--cpus-per-learner", 0.7)
@@ -106,10 +107,8 @@ def test_interrupted_and_resumed_elsewhere(space, env, call, straight, cluster):
     assert 1 <= len(kept) < CYCLES
     assert kept == records(straight)[: len(kept)]
     assert (run / "report.html").exists()
-    said = call(
-        *("simulate", "--run-dir", run, "--resume", "--api", "message", "--ray-address", cluster.address)
-    )
-    assert "cycle 1 " not in said  # it is done
+    again = ("--run-dir", run, "--resume", "--api", "message", "--ray-address", cluster.address)
+    assert "cycle 1 " not in command_line("simulate", *again, env=env).output  # it is done
     assert (run / "records.jsonl").read_text().startswith(before)
     assert json.loads((run / "config.json").read_text())["config"]["api"] == "message"
     assert cluster.machines() == 2
