@@ -62,7 +62,8 @@ def watched_client(component: str, config: dict, witness: Witness):
 @contextmanager
 def watched_server(out: Path):
     """Note what the server logs, and let every MelStrategy that is made meanwhile write its cycles down."""
-    strategies = [importlib.import_module(f"flwr_mel.{api}").MelStrategy for api in ("server", "serverapp")]
+    apis = ("flwr_mel.server", "flwr_mel.serverapp")  # of which the project has loaded what it uses
+    strategies = [sys.modules[api].MelStrategy for api in apis if api in sys.modules]
     before = [strategy.__init__ for strategy in strategies]
     log, logger = Lines(out / "server.jsonl"), logging.getLogger("flwr")
     for strategy in strategies:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from mel_simulation.scenario import job
 
-from tests.cli.tools import run
 from tests.simulation.cluster import Cluster
 from tests.simulation.tools import CYCLES, command
 from tests.waiting import PATIENCE_S
@@ -63,8 +62,20 @@ def cluster(env) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def straight(space, env) -> Path:
+def play(space, engine):
+    """Play the app with a run configuration on the engine that all tests share; return the run directory."""
+
+    def played(name: str, **config: object) -> Path:
+        words = {key.replace("_", "-"): value for key, value in config.items()}
+        offline = {"FLWR_MEL_OFFLINE": "1", "FLWR_MEL_DATA": space / "cache"}
+        words["run-dir"] = str(space / name)
+        engine.play("tests.simulation.app", space, config=words, **offline)
+        return space / name
+
+    return played
+
+
+@pytest.fixture(scope="session")
+def straight(play) -> Path:
     """The run that the others are compared with: Message API, as many actors as CPUs, not interrupted."""
-    path = space / "straight"
-    run("simulate", "--cycles", CYCLES, "--run-dir", path, env=env)
-    return path
+    return play("straight", cycles=CYCLES)

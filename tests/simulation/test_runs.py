@@ -45,32 +45,6 @@ def short() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def test_a_run_and_what_it_leaves(straight):
-    names = {p.name for p in straight.iterdir()}
-    assert names == {
-        *("checkpoints", "config.json", "flower.log", "ledger.csv", "metrics.csv", "model.npz"),
-        *("records.jsonl", "report.html", "summary.json"),
-    }
-    found = records(straight)
-    assert [r["cycle"] for r in found] == list(range(1, CYCLES + 1))
-    assert all(r["total_samples"] == 4000 and len(r["learners"]) == 20 for r in found)
-    assert all(row["outcome"] == "used" for r in found for row in r["learners"])
-    assert found[-1]["metrics"]["accuracy"] > 0.88
-    assert found[0]["learners"][0]["energy_limit_j"] != found[1]["learners"][0]["energy_limit_j"]
-    with (straight / "ledger.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 20 * CYCLES
-    for row in rows:
-        assert float(row["busy_s"]) <= 10
-        assert float(row["busy_s"]) + float(row["idle_s"]) == pytest.approx(10, abs=1e-12)
-        assert float(row["energy_j"]) <= float(row["energy_limit_j"])
-        assert float(row["battery_share"]) == float(row["energy_j"]) / 36_000
-    with (straight / "metrics.csv").open() as file:
-        assert all(float(row["wall_s"]) > 0 for row in csv.DictReader(file))
-    assert json.loads((straight / "summary.json").read_text())["cycles"] == CYCLES
-    assert "EMBEDDED SUBSET" in (straight / "report.html").read_text()
-
-
 def begin(env, *options):
     """Start a simulation and go on while it runs."""
     return subprocess.Popen(
@@ -83,8 +57,9 @@ def begin(env, *options):
     )
 
 
-def test_interrupted_and_resumed_elsewhere(space, env, straight, cluster):
-    """Begun by the other API with a share of CPUs, gone on with on two machines: the bits are the same."""
+@pytest.fixture(scope="module")
+def interrupted(space, env) -> tuple[Path, str, list[dict]]:
+    """A run on its own Ray, by the other API, with a share of CPUs, ended by a signal, and its records."""
     run = space / "interrupted"
     process = begin(env, "--cycles", CYCLES, "--run-dir", run, "--api", "classic", "--cpus-per-learner", 0.7)
     try:
@@ -103,16 +78,60 @@ def test_interrupted_and_resumed_elsewhere(space, env, straight, cluster):
     assert "what was finished is kept" in rest
     assert "interrupted" in rest
     assert not [p for p in family if p in tree(p.pid)]
-    kept, before = records(run), (run / "records.jsonl").read_text()
-    assert 1 <= len(kept) < CYCLES
-    assert kept == records(straight)[: len(kept)]
     assert (run / "report.html").exists()
+    return run, (run / "records.jsonl").read_text(), records(run)
+
+
+@pytest.fixture(scope="module")
+def resumed(interrupted, env, cluster) -> Path:
+    """The same run, gone on with on two machines."""
+    run, *_ = interrupted
     again = ("--run-dir", run, "--resume", "--api", "message", "--ray-address", cluster.address)
     assert "cycle 1 " not in command_line("simulate", *again, env=env).output  # it is done
+    return run
+
+
+def test_interrupted_and_resumed_elsewhere(interrupted, resumed, straight, cluster):
+    """Begun by one API here, gone on with by the other on two machines: the bits are the same."""
+    run, before, kept = interrupted
+    assert 1 <= len(kept) < CYCLES
+    assert kept == records(straight)[: len(kept)]
     assert (run / "records.jsonl").read_text().startswith(before)
     assert json.loads((run / "config.json").read_text())["config"]["api"] == "message"
     assert cluster.machines() == 2
     assert_same(run, straight)
+
+
+def test_a_run_and_what_it_leaves(resumed):
+    names = {p.name for p in resumed.iterdir()}
+    assert names == {
+        *("checkpoints", "config.json", "flower.log", "ledger.csv", "metrics.csv", "model.npz"),
+        *("records.jsonl", "report.html", "summary.json"),
+    }
+    found = records(resumed)
+    assert [r["cycle"] for r in found] == list(range(1, CYCLES + 1))
+    assert all(r["total_samples"] == 4000 and len(r["learners"]) == 20 for r in found)
+    assert all(row["outcome"] == "used" for r in found for row in r["learners"])
+    assert found[-1]["metrics"]["accuracy"] > 0.88
+    assert found[0]["learners"][0]["energy_limit_j"] != found[1]["learners"][0]["energy_limit_j"]
+    with (resumed / "ledger.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 20 * CYCLES
+    for row in rows:
+        assert float(row["busy_s"]) <= 10
+        assert float(row["busy_s"]) + float(row["idle_s"]) == pytest.approx(10, abs=1e-12)
+        assert float(row["energy_j"]) <= float(row["energy_limit_j"])
+        assert float(row["battery_share"]) == float(row["energy_j"]) / 36_000
+    with (resumed / "metrics.csv").open() as file:
+        assert all(float(row["wall_s"]) > 0 for row in csv.DictReader(file))
+    assert json.loads((resumed / "summary.json").read_text())["cycles"] == CYCLES
+    assert "EMBEDDED SUBSET" in (resumed / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_on_a_ray_of_its_own_that_nobody_interrupts(space, call, straight):
+    call("simulate", "--cycles", CYCLES, "--run-dir", space / "alone")
+    assert_same(space / "alone", straight)
 
 
 def test_a_run_that_fails_inside_says_why(space, env, cluster):

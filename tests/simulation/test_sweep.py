@@ -6,7 +6,7 @@ import pytest
 from mel_simulation.sweep.cells import read_sweep
 from mel_simulation.sweep.results import read_results
 
-from tests.cli.tools import refused, run
+from tests.cli.tools import run
 from tests.simulation.tools import CYCLES, accuracies, command, interrupted
 
 pytestmark = pytest.mark.engine
@@ -95,4 +95,5 @@ def test_it_goes_on_from_a_file_of_results(finished, sweep_file, tmp_path, call,
     (tmp_path / "bare" / "results.jsonl").write_text("".join(whole))
     assert "starting Ray" not in run("sweep", sweep_file, "--out", tmp_path / "bare").stderr
     assert (tmp_path / "bare" / "results.jsonl").read_text() == "".join(whole)
-    assert "--from must be" in refused(*again[:2], "--from", tmp_path / "none.jsonl", "--out", out)
+    wrong = run(*again[:2], "--from", tmp_path / "none.jsonl", "--out", out, code=2)
+    assert "--from must be" in wrong.stderr
