@@ -5,7 +5,7 @@ run one after the other on one worker each, so that they can share what they sta
 once. They come first, because they take longest; the other workers run all other tests meanwhile.
 
 With FLWR_MEL_SLOW=1 (`make test-slow`) tests marked slow run as well, and hypothesis tries ten times as many
-examples as tests ask for, new ones in every run; otherwise half as many, which follow from the tests alone.
+examples as tests ask for, new ones in every run; otherwise a quarter, which follow from the tests alone.
 """
 
 import gc
@@ -39,8 +39,8 @@ LANES = {
     "engine": (
         "tests/simulation/test_modes.py",
         "tests/flower/",
-        "tests/flower/test_workers_that_die.py",
         "tests/examples/",
+        "tests/flower/test_workers_that_die.py",
         "tests/simulation/test_arena_runs.py",
         "tests/simulation/test_ray_start.py",
         "tests/simulation/test_runs.py",
@@ -49,7 +49,7 @@ LANES = {
 }
 SLOW = os.environ.get("FLWR_MEL_SLOW") == "1"
 #: How many times as many examples hypothesis tries as a test asks for.
-DEPTH = 10 if SLOW else 0.5
+DEPTH = 10 if SLOW else 0.25
 # One commit, one result: new examples are looked for by `make test-slow`.
 settings.register_profile("mel", derandomize=not SLOW)
 settings.load_profile("mel")

@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 import tomllib
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -58,23 +59,34 @@ def watched_client(component: str, config: dict, witness: Witness):
         ClientApp.__init__ = plain
 
 
-def keep_records(path: Path) -> None:
-    """Let every MelStrategy that is made write its cycles down."""
-    for api in ("server", "serverapp"):
-        strategy = importlib.import_module(f"flwr_mel.{api}").MelStrategy
+@contextmanager
+def watched_server(out: Path):
+    """Note what the server logs, and let every MelStrategy that is made meanwhile write its cycles down."""
+    apis = ("flwr_mel.server", "flwr_mel.serverapp")  # of which the project has loaded what it uses
+    strategies = [sys.modules[api].MelStrategy for api in apis if api in sys.modules]
+    before = [strategy.__init__ for strategy in strategies]
+    log, logger = Lines(out / "server.jsonl"), logging.getLogger("flwr")
+    for strategy in strategies:
 
         def init(self, *args, plain=strategy.__init__, callbacks=(), **kwargs):
             from flwr_mel.records import JsonlWriter  # noqa: PLC0415
 
             # Ray may take minutes to start on a busy machine.
             patient = {"probe_timeout_s": 600.0, **kwargs}
-            plain(self, *args, callbacks=[*callbacks, JsonlWriter(path)], **patient)
+            plain(self, *args, callbacks=[*callbacks, JsonlWriter(out / "cycles.jsonl")], **patient)
 
         strategy.__init__ = init
+    logger.addHandler(log)
+    try:
+        yield
+    finally:
+        logger.removeHandler(log)
+        for strategy, plain in zip(strategies, before, strict=True):
+            strategy.__init__ = plain
 
 
 class ConfiguredServer:
-    """A ServerApp with its run config."""
+    """A ServerApp with its run config, watched."""
 
     def __init__(self, app, config: dict, out: Path) -> None:
         self.app, self.config, self.out = app, config, out
@@ -83,7 +95,8 @@ class ConfiguredServer:
         """Run it."""
         context.run_config = dict(self.config)
         note(self.out / "server.jsonl", level="START", text="")
-        done = self.app(grid, context)
+        with watched_server(self.out):
+            done = self.app(grid, context)
         note(self.out / "server.jsonl", level="END", text="")
         return done
 
@@ -92,6 +105,27 @@ def load(component: str):
     """Import ``package.module:attribute``."""
     module, _, attribute = component.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def prepared(app: Path, out: Path, paces: tuple[float, ...], *, seed: int = 0, changes: dict | None = None):
+    """Return the server app and the client app of a project, with its run config, watched.
+
+    Parameters
+    ----------
+    app, out : Path
+        The project, and where the notes go.
+    paces : tuple of float
+        Seconds per sample and epoch, by partition.
+    seed : int
+        Of what clients draw at random.
+    changes : dict, optional
+        To the run config.
+    """
+    sys.path.insert(0, str(app))
+    settings = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    config, parts = flat(settings["config"]) | (changes or {}), settings["components"]
+    client = watched_client(parts["clientapp"], config, Witness(out / "clients.jsonl", paces, seed))
+    return ConfiguredServer(load(parts["serverapp"]), config, out), client
 
 
 def main() -> None:
@@ -106,16 +140,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of what clients draw at random")
     parser.add_argument("--config", default="{}", help="changes to the run config, as JSON")
     arguments = parser.parse_args()
-    sys.path.insert(0, str(arguments.app))
-    settings = tomllib.loads((arguments.app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    config = flat(settings["config"]) | json.loads(arguments.config)
-    logging.getLogger("flwr").addHandler(Lines(arguments.out / "server.jsonl"))
-    keep_records(arguments.out / "cycles.jsonl")
     paces = tuple(float(pace) for pace in arguments.paces.split(","))
-    witness = Witness(arguments.out / "clients.jsonl", paces, arguments.seed)
+    changes = json.loads(arguments.config)
     run_simulation(
-        ConfiguredServer(load(settings["components"]["serverapp"]), config, arguments.out),
-        watched_client(settings["components"]["clientapp"], config, witness),
+        *prepared(arguments.app, arguments.out, paces, seed=arguments.seed, changes=changes),
         num_supernodes=arguments.nodes,
         # All devices at once: the slow ones mostly sleep.
         backend_config={

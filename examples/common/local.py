@@ -6,10 +6,7 @@ With ``--tasks`` a wrapped client gets tasks under a server that gives none: dev
 
 import argparse
 import json
-import logging
-import sys
 import threading
-import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -18,9 +15,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from examples.common.engine import ConfiguredServer, flat, watched_client
-from examples.common.engine import load as load_component
-from examples.common.witness import Lines, Witness
+from examples.common.engine import prepared
 from flwr_mel import wire
 
 Words = Callable[[int, int], dict]
@@ -114,15 +109,10 @@ def main() -> None:
     parser.add_argument("--tasks", action="store_true")
     parser.add_argument("--config", default="{}")
     arguments = parser.parse_args()
-    sys.path.insert(0, str(arguments.app))
-    settings = tomllib.loads((arguments.app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    config = flat(settings["config"]) | json.loads(arguments.config)
-    logging.getLogger("flwr").addHandler(Lines(arguments.out / "server.jsonl"))
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    witness = Witness(arguments.out / "clients.jsonl", (0.0,))
-    client = watched_client(settings["components"]["clientapp"], config, witness)
+    changes = json.loads(arguments.config)
+    server, client = prepared(arguments.app, arguments.out, (0.0,), changes=changes)
     grid = LocalGrid(client, 4, tasks if arguments.tasks else None)
-    server = ConfiguredServer(load_component(settings["components"]["serverapp"]), config, arguments.out)
     server(grid, Context(1, 0, {}, RecordDict(), {}))
 
 

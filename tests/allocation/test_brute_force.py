@@ -13,7 +13,7 @@ from tests.allocation import oracle
 from tests.allocation.oracle import KINDS, random_problem
 
 #: Problems per kind: 300 in all, or 5,000 and a few.
-TRIALS = [50, pytest.param(834, marks=pytest.mark.slow)]
+TRIALS = [25, pytest.param(834, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -93,7 +93,7 @@ def test_inverse_questions_equal_enumeration(kind, trials):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("trials", [15, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_the_fastest_set_equals_a_look_at_every_set(kind, trials):
     rng = np.random.default_rng([7, KINDS.index(kind)])
     answered = 0
@@ -124,7 +124,7 @@ def test_the_fastest_set_equals_a_look_at_every_set(kind, trials):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("trials", [15, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_the_greenest_set_equals_a_look_at_every_set(kind, trials):
     rng = np.random.default_rng([8, KINDS.index(kind)])
     answered = 0

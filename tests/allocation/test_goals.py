@@ -14,7 +14,7 @@ from tests.allocation import oracle
 from tests.zoo import paper_problem
 
 #: Problems per goal and exclusion: some 200 of progress per cost and of drift, or 2,000 and a few.
-TRIALS = [25, pytest.param(200, marks=pytest.mark.slow)]
+TRIALS = [12, pytest.param(200, marks=pytest.mark.slow)]
 
 
 def tiny(rng: np.random.Generator, learners: int) -> AllocationProblem:

@@ -14,7 +14,7 @@ from tests.allocation import oracle
 from tests.allocation.oracle import KINDS, random_problem
 
 #: Problems per kind and exclusion: 144 in all, or 5,000 and a few.
-TRIALS = [12, pytest.param(417, marks=pytest.mark.slow)]
+TRIALS = [6, pytest.param(417, marks=pytest.mark.slow)]
 
 
 def squares(tau: int, batch: np.ndarray) -> np.ndarray:

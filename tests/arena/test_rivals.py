@@ -20,7 +20,7 @@ from mel_simulation.arena.rounds import average, epoch_seconds
 from mel_simulation.arena.setting import Setting
 from mel_simulation.arena.world import World
 
-SMALL = Setting("small", "Small", "digits", samples=400, learners=8, targets=(0.99,), rounds=4)
+SMALL = Setting("small", "Small", "digits", samples=400, learners=8, targets=(0.99,), rounds=3)
 
 
 def played(rival, setting=SMALL, seed=0):

@@ -35,7 +35,8 @@ def small_fleet(tmp_path_factory):
     yield from started(tmp_path_factory.mktemp("small") / "f", {"device-0": 0.001, "device-1": 0.002})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def open_fleet(tmp_path_factory):
-    """Neither TLS nor keys, one device."""
-    yield from started(tmp_path_factory.mktemp("open") / "f", {"device-0": 0.002}, secure=False)
+    """Neither TLS nor keys, two devices that know nothing but their place, Flower's own SuperNodes."""
+    paces = {"device-0": 0.002, "device-1": 0.002}
+    yield from started(tmp_path_factory.mktemp("open") / "f", paces, secure=False)

@@ -139,8 +139,9 @@ class Federation:
             words = ourselves("device", "start", self.bundle(name).root, "--run", "foreground")
         else:
             options = f"--insecure --superlink 127.0.0.1:{self.port} --host 127.0.0.1 --port {free_port()}"
-            node = f'mel-learner="{name}" data-dir="{self.root / f"data-{name}"}"'
-            words = [BIN / "flower-supernode", *options.split(), "--node-config", node]
+            # It knows nothing but its place.
+            place = f"partition-id={list(self.paces).index(name)} num-partitions={len(self.paces)}"
+            words = [BIN / "flower-supernode", *options.split(), "--node-config", place]
         self.nodes[name] = self._spawn(name, words, env)
         return self.nodes[name]
 
@@ -210,11 +211,15 @@ class Federation:
         return network | {"devices": len(self.nodes), "stragglers": "keep"} | self.plain | config
 
     def submit(self, app=None, **config):
-        """Start a run as `flwr run` does, without the seconds that a new process takes; return its id."""
+        """Start a run of the example app; return its id."""
         words = {key.replace("_", "-"): value for key, value in self._with_defaults(config).items()}
+        return self.start_run(app or self.app, words)
+
+    def start_run(self, app, words):
+        """Start a run as `flwr run` does, without the seconds that a new process takes; return its id."""
         with warnings.catch_warnings():  # of a library that Flower uses
             warnings.simplefilter("ignore", DeprecationWarning)
-            bundle = build_fab_from_disk(app or self.app)
+            bundle = build_fab_from_disk(app)
         fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
         request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(words))
         return str(self._ask("StartRun", request).run_id)

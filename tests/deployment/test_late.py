@@ -1,6 +1,7 @@
 """A device that is late: the others go on, and its update is in a later model, to the bit."""
 
 import numpy as np
+import pytest
 
 from flwr_mel.records import Outcome
 from tests.deployment.reference import model_of, records_of, replayed
@@ -8,8 +9,13 @@ from tests.deployment.test_faults import cycles_in
 from tests.waiting import wait_for
 
 
+@pytest.mark.slow
 def test_late_is_not_lost(federation):
-    """One device does not finish its first task before the first cycle is over without it."""
+    """One device does not finish its first task before the first cycle is over without it.
+
+    A further case: over a real SuperLink an update counts in a later cycle in `test_slow_upload`, and to the
+    bit in tests/simulation/test_spans.py.
+    """
     run_dir, cycles = federation.root / "late", 4
     federation.pace("device-0", 0.0)
     federation.pace("device-1", 0.0)

@@ -10,8 +10,7 @@ from mel_simulation.app.message_window import Windowed
 
 from flwr_mel.flower.transport import InsecureShards, check_transport, insecurity, superlink_command
 from flwr_mel.orchestrator import Settings
-from tests.deployment.reference import same_model
-from tests.deployment.tools import blobs, save_data
+from tests.deployment.tools import blobs
 from tests.waiting import PATIENCE_S
 
 SAFE = ["--ssl-certfile", "server.pem", "--enable-supernode-auth"]
@@ -71,25 +70,3 @@ def test_the_superlink_is_found_among_the_ancestors(tmp_path):
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
     assert said.strip() == str(["--insecure", "--host", "a b"])
     assert superlink_command() is None
-
-
-def test_an_insecure_superlink_ships_nothing_unless_told_to(open_fleet):
-    x, y = blobs(7, 100)
-    data, run_dir = open_fleet.root / "server-data", open_fleet.root / "run"
-    save_data(data, x, y)
-    config = {
-        "mode": "parallelized",
-        "data_dir": str(data),
-        "cycles": 1,
-        "cycle_time": 3.0,
-        "overhead": 0.0,
-        "learning": False,
-        "run_dir": str(run_dir),
-    }
-    status, details = open_fleet.finish(open_fleet.submit(**config))
-    assert status == "failed"
-    assert "mode='parallelized' ships data" in details
-    assert "allow_insecure_shards=True" in details
-    assert "Receiving" not in open_fleet.log("device-0")
-    open_fleet.complete(**config, allow_insecure_shards=True)
-    same_model(run_dir, dataset=(x, y))

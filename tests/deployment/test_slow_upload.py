@@ -28,13 +28,9 @@ app = ServerApp()
 
 @app.main()
 def main(grid, context):
-    config, moved = context.run_config, []
+    config = context.run_config
     while len(list(grid.get_node_ids())) < config["devices"]:
         sleep(0.5)
-
-    def note(record):
-        moved.extend(row.learner for row in record.learners if row.moved_weight)
-
     strategy = MelStrategy(
         MelFedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1),
         cycle_time_s=4.0,
@@ -42,13 +38,13 @@ def main(grid, context):
         enforce_deadline=True,
         stragglers="span",
         learning=False,
-        callbacks=[JsonlWriter(Path(config["out"])), note],
-        stopping=Stopping(metric="moved", target=1.0),
+        callbacks=[JsonlWriter(Path(config["out"]))],
+        stopping=Stopping(metric="enough", target=1.0),
     )
     start = ArrayRecord([np.zeros(200_000)])
 
     def evaluate(cycle, arrays):
-        return MetricRecord({"moved": float("slow" in moved or Path(config["out"] + ".stop").exists())})
+        return MetricRecord({"enough": float(Path(config["out"] + ".stop").exists())})
 
     strategy.start(grid, start, num_rounds=1000, evaluate_fn=evaluate)
 """
@@ -138,14 +134,12 @@ def test_the_others_go_on_and_the_update_counts_when_it_is_there(tmp_path):
         wait_for(lambda: len(cycles_in(out)) >= begun + 2, pause_s=0.5)
         assert "slow" not in moved(out)  # "quick" may be, where this machine is busy
         way.open.set()
-        fleet.finish(run)
-        assert "slow" in moved(out)
+        wait_for(lambda: "slow" in moved(out), pause_s=0.5)
         # A run that ends before an update is there ends, and so does its process.
         way.open.clear()
         way.crawling.clear()
-        run = fleet.submit(app, {"devices": 2, "out": str(tmp_path / "second.jsonl")})
         wait_for(crawls, pause_s=0.5)
-        (tmp_path / "second.jsonl.stop").touch()
+        (tmp_path / "records.jsonl.stop").touch()
         fleet.finish(run)
         wait_for(lambda: not server_apps(fleet))
         assert not way.open.is_set()

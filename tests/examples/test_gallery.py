@@ -5,6 +5,7 @@ import json
 import random
 import shutil
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -155,10 +156,13 @@ def test_leaving_what_privacy_declares_is_found(tmp_path):
     assert declared in GALLERY["opacus_dp"].diff
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("name", ["numpy_mlp", "classic_server"])  # one of each API
-def test_a_wrapped_project_without_a_number_on_flowers_engine(name, tmp_path):
-    done = gallery.run(GALLERY[name], wrapped=True, out=tmp_path / "run", speeds=(0.1, 0.2, 0.5, 1.0))
+def test_a_wrapped_project_without_a_number_on_flowers_engine(name, engine, tmp_path):
+    GALLERY[name].copy(tmp_path / "app", wrapped=True)
+    paces = ",".join(str(GALLERY[name].pace * speed) for speed in (0.1, 0.2, 0.5, 1.0))
+    app = Path(__file__).with_name("gallery_app.py")
+    engine.play(app, tmp_path, nodes=DEVICES, GALLERY_OUT=tmp_path, GALLERY_PACES=paces)
+    done = gallery.Run(tmp_path)
     assert gallery.check_wrapped(done) == []
     assert gallery.check_reports(done) == []
     free = [training for training in done.trainings if training["epochs"] is None]

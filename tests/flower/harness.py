@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from mel_simulation.engine.ray_start import SETTINGS
 
 from flwr_mel._processes import end
 from flwr_mel.records import CycleRecord
@@ -33,7 +34,7 @@ def environment(scratch):
         "FLWR_HOME": str(scratch / "flwr"),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
+        **SETTINGS,
         "RAY_DEDUP_LOGS": "0",
         "OMP_NUM_THREADS": "1",
     }

@@ -58,6 +58,7 @@ class Everyone(ClientApp):
         os.environ |= play["environment"]
         own = copy.copy(context)  # Flower wants its own configuration back as it was
         own.run_config = play["config"]
+        own.node_config = {**context.node_config, "num-partitions": play["nodes"]}
         mark = own.state.config_records.get("play")
         if mark is None or mark["id"] != play["id"]:  # what a node keeps, it keeps for one run
             own.state = RecordDict({"play": ConfigRecord({"id": play["id"]})})

@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from mel_simulation.engine.ray_start import SETTINGS
+
 from flwr_mel._processes import end, tree
 from tests.flower.harness import SLOW_START
 from tests.waiting import PATIENCE_S, wait_for
@@ -49,7 +51,7 @@ class Cluster:
         with (self.home / "errors").open("w") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-c", NODES],
-                env={**env, "RAY_TMPDIR": str(self.home), "RAY_USAGE_STATS_ENABLED": "0"},
+                env={**env, "RAY_TMPDIR": str(self.home), **SETTINGS},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -26,23 +26,23 @@ def no_engine(monkeypatch):
     monkeypatch.setattr("mel_simulation.engine.launch.running", None)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def space(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def env(space) -> dict[str, str]:
     """The environment of commands."""
     free = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "FLWR_"))}
     return {**free, "FLWR_MEL_OFFLINE": "1", "FLWR_MEL_DATA": str(space / "cache")}
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def call(env):
     """Run a command; it must end with the given code."""
 
-    def run(*args: object, code: int = 0) -> str:
+    def called(*args: object, code: int = 0) -> str:
         done = subprocess.run(
             command(*args), env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
@@ -50,7 +50,7 @@ def call(env):
         assert "Traceback" not in done.stderr
         return done.stdout + done.stderr
 
-    return run
+    return called
 
 
 @pytest.fixture(scope="package")
@@ -61,9 +61,21 @@ def cluster(env) -> Iterator[Cluster]:
     made.stop()
 
 
-@pytest.fixture(scope="package")
-def straight(space, call) -> Path:
+@pytest.fixture(scope="session")
+def play(space, engine):
+    """Play the app with a run configuration on the engine that all tests share; return the run directory."""
+
+    def played(name: str, **config: object) -> Path:
+        words = {key.replace("_", "-"): value for key, value in config.items()}
+        offline = {"FLWR_MEL_OFFLINE": "1", "FLWR_MEL_DATA": space / "cache"}
+        words["run-dir"] = str(space / name)
+        engine.play("tests.simulation.app", space, config=words, **offline)
+        return space / name
+
+    return played
+
+
+@pytest.fixture(scope="session")
+def straight(play) -> Path:
     """The run that the others are compared with: Message API, as many actors as CPUs, not interrupted."""
-    run = space / "straight"
-    call("simulate", "--cycles", CYCLES, "--run-dir", run)
-    return run
+    return play("straight", cycles=CYCLES)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,10 +18,16 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
+from flwr.cli.build import build_fab_from_disk
+from flwr.proto.control_pb2 import ListRunsRequest
+from flwr.proto.run_pb2 import RunStatus
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from mel_simulation.scenario.data import embedded
 from mel_simulation.scenario.idx import FILES
 
 from flwr_mel._processes import end, tree
+from tests.cli.tools import run as command_line
 from tests.ports import free_port
 from tests.simulation.test_data import idx_bytes
 from tests.simulation.tools import CYCLES, assert_same, command, records
@@ -38,32 +45,6 @@ def short() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def test_a_run_and_what_it_leaves(straight):
-    names = {p.name for p in straight.iterdir()}
-    assert names == {
-        *("checkpoints", "config.json", "flower.log", "ledger.csv", "metrics.csv", "model.npz"),
-        *("records.jsonl", "report.html", "summary.json"),
-    }
-    found = records(straight)
-    assert [r["cycle"] for r in found] == list(range(1, CYCLES + 1))
-    assert all(r["total_samples"] == 4000 and len(r["learners"]) == 20 for r in found)
-    assert all(row["outcome"] == "used" for r in found for row in r["learners"])
-    assert found[-1]["metrics"]["accuracy"] > 0.88
-    assert found[0]["learners"][0]["energy_limit_j"] != found[1]["learners"][0]["energy_limit_j"]
-    with (straight / "ledger.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 20 * CYCLES
-    for row in rows:
-        assert float(row["busy_s"]) <= 10
-        assert float(row["busy_s"]) + float(row["idle_s"]) == pytest.approx(10, abs=1e-12)
-        assert float(row["energy_j"]) <= float(row["energy_limit_j"])
-        assert float(row["battery_share"]) == float(row["energy_j"]) / 36_000
-    with (straight / "metrics.csv").open() as file:
-        assert all(float(row["wall_s"]) > 0 for row in csv.DictReader(file))
-    assert json.loads((straight / "summary.json").read_text())["cycles"] == CYCLES
-    assert "EMBEDDED SUBSET" in (straight / "report.html").read_text()
-
-
 def begin(env, *options):
     """Start a simulation and go on while it runs."""
     return subprocess.Popen(
@@ -76,8 +57,9 @@ def begin(env, *options):
     )
 
 
-def test_interrupted_and_resumed_elsewhere(space, env, call, straight, cluster):
-    """Begun by the other API with a share of CPUs, gone on with on two machines: the bits are the same."""
+@pytest.fixture(scope="module")
+def interrupted(space, env) -> tuple[Path, str, list[dict]]:
+    """A run on its own Ray, by the other API, with a share of CPUs, ended by a signal, and its records."""
     run = space / "interrupted"
     process = begin(env, "--cycles", CYCLES, "--run-dir", run, "--api", "classic", "--cpus-per-learner", 0.7)
     try:
@@ -96,18 +78,60 @@ def test_interrupted_and_resumed_elsewhere(space, env, call, straight, cluster):
     assert "what was finished is kept" in rest
     assert "interrupted" in rest
     assert not [p for p in family if p in tree(p.pid)]
-    kept, before = records(run), (run / "records.jsonl").read_text()
+    assert (run / "report.html").exists()
+    return run, (run / "records.jsonl").read_text(), records(run)
+
+
+@pytest.fixture(scope="module")
+def resumed(interrupted, env, cluster) -> Path:
+    """The same run, gone on with on two machines."""
+    run, *_ = interrupted
+    again = ("--run-dir", run, "--resume", "--api", "message", "--ray-address", cluster.address)
+    assert "cycle 1 " not in command_line("simulate", *again, env=env).output  # it is done
+    return run
+
+
+def test_interrupted_and_resumed_elsewhere(interrupted, resumed, straight, cluster):
+    """Begun by one API here, gone on with by the other on two machines: the bits are the same."""
+    run, before, kept = interrupted
     assert 1 <= len(kept) < CYCLES
     assert kept == records(straight)[: len(kept)]
-    assert (run / "report.html").exists()
-    said = call(
-        *("simulate", "--run-dir", run, "--resume", "--api", "message", "--ray-address", cluster.address)
-    )
-    assert "cycle 1 " not in said  # it is done
     assert (run / "records.jsonl").read_text().startswith(before)
     assert json.loads((run / "config.json").read_text())["config"]["api"] == "message"
     assert cluster.machines() == 2
     assert_same(run, straight)
+
+
+def test_a_run_and_what_it_leaves(resumed):
+    names = {p.name for p in resumed.iterdir()}
+    assert names == {
+        *("checkpoints", "config.json", "flower.log", "ledger.csv", "metrics.csv", "model.npz"),
+        *("records.jsonl", "report.html", "summary.json"),
+    }
+    found = records(resumed)
+    assert [r["cycle"] for r in found] == list(range(1, CYCLES + 1))
+    assert all(r["total_samples"] == 4000 and len(r["learners"]) == 20 for r in found)
+    assert all(row["outcome"] == "used" for r in found for row in r["learners"])
+    assert found[-1]["metrics"]["accuracy"] > 0.88
+    assert found[0]["learners"][0]["energy_limit_j"] != found[1]["learners"][0]["energy_limit_j"]
+    with (resumed / "ledger.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 20 * CYCLES
+    for row in rows:
+        assert float(row["busy_s"]) <= 10
+        assert float(row["busy_s"]) + float(row["idle_s"]) == pytest.approx(10, abs=1e-12)
+        assert float(row["energy_j"]) <= float(row["energy_limit_j"])
+        assert float(row["battery_share"]) == float(row["energy_j"]) / 36_000
+    with (resumed / "metrics.csv").open() as file:
+        assert all(float(row["wall_s"]) > 0 for row in csv.DictReader(file))
+    assert json.loads((resumed / "summary.json").read_text())["cycles"] == CYCLES
+    assert "EMBEDDED SUBSET" in (resumed / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_on_a_ray_of_its_own_that_nobody_interrupts(space, call, straight):
+    call("simulate", "--cycles", CYCLES, "--run-dir", space / "alone")
+    assert_same(space / "alone", straight)
 
 
 def test_a_run_that_fails_inside_says_why(space, env, cluster):
@@ -165,13 +189,27 @@ def superlink(space: Path, address: str):
                 if answer.status == 200:
                     break
             time.sleep(0.2)
-        yield environment
+        yield environment, port
     finally:
         end(process)
 
 
 def flower(tool: str) -> str:
     return str(Path(sys.executable).parent / tool)
+
+
+def status_of(run: int, port: int) -> RunStatus:
+    """Ask as `flwr ls` does, without the seconds that a new process takes."""
+    client = ControlHttpClient.from_server_address(
+        server_address=f"127.0.0.1:{port}",
+        insecure=True,
+        root_certificates=None,
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+    )
+    try:
+        return client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+    finally:
+        client.close()
 
 
 def test_flwr_run_as_a_flower_user(short, straight, cluster):
@@ -188,33 +226,27 @@ def test_flwr_run_as_a_flower_user(short, straight, cluster):
         if (ROOT / name).is_file():
             (app / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, app / name)
-    flwr = flower("flwr")
-    with superlink(space, cluster.address) as environment:
-
-        def call(*args: str) -> str:
-            done = subprocess.run(
-                [flwr, *args],
-                cwd=app,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE_S,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            return done.stdout
-
-        call("build", "--app", "simulation")
-        [bundle] = app.glob("*.fab")
-        assert bundle.stat().st_size < 10e6
-        bundle.unlink()
-        said = call(
-            *("run", "simulation", "mel", "--stream", "--federation-config"),
-            *("num-supernodes=20 client-resources-num-cpus=1", "-c", f'cycles=1 run-dir="{run}"'),
+    with warnings.catch_warnings():  # of a library that Flower uses
+        warnings.simplefilter("ignore", DeprecationWarning)
+        assert len(build_fab_from_disk(app / "simulation")) < 10e6  # as `flwr build` does
+    with superlink(space, cluster.address) as (environment, port):
+        done = subprocess.run(
+            [
+                *(flower("flwr"), "run", "simulation", "mel", "--stream", "--federation-config"),
+                *("num-supernodes=20 client-resources-num-cpus=1", "-c", f'cycles=1 run-dir="{run}"'),
+            ],
+            cwd=app,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
         )
-        number = re.search(r"started run (\d+)", said).group(1)
-        status = json.loads(call("ls", "mel", "--run-id", number, "--format", "json"))["runs"][0]["status"]
-    assert status == "finished:completed", said
+        said = done.stdout
+        assert done.returncode == 0, said + done.stderr
+        number = int(re.search(r"started run (\d+)", said).group(1))
+        status = status_of(number, port)
+    assert (status.status, status.sub_status) == ("finished", "completed"), said
     assert records(run) == records(straight)[:1]
     # The bundle has no style sheet, so that the report may be left to the installed command.
     assert (run / "report.html").exists() or f"flwr-mel report {run}" in said

@@ -6,13 +6,14 @@ import pytest
 from mel_simulation.sweep.cells import read_sweep
 from mel_simulation.sweep.results import read_results
 
-from tests.simulation.tools import accuracies, command, interrupted
+from tests.cli.tools import run
+from tests.simulation.tools import CYCLES, accuracies, command, interrupted
 
 pytestmark = pytest.mark.engine
 
-SWEEP = """
+SWEEP = f"""
 [base]
-cycles = 6
+cycles = {CYCLES}
 learners = 20
 
 [[grid]]
@@ -53,10 +54,10 @@ def test_a_sweep_leaves_one_line_per_cell_with_the_bits_of_the_strategy(finished
     assert [r["cell"] for r in rows] == [c.key for c in read_sweep(sweep_file)]
     sync, zero, two, unaware, prox, *others = rows
     assert sync["accuracy"] == zero["accuracy"] != two["accuracy"]
-    assert len(two["accuracy"]) == 6
+    assert len(two["accuracy"]) == CYCLES
     assert unaware["trouble"]
     assert not unaware["accuracy"]
-    assert len(prox["accuracy"]) == 6
+    assert len(prox["accuracy"]) == CYCLES
     assert len({tuple(row["accuracy"]) for row in (two, *others)}) == 3  # one for each seed
     assert two["accuracy"] == accuracies(straight)
     # Five trainings for seven cells: one is shared, one is infeasible.
@@ -86,12 +87,13 @@ def test_it_goes_on_from_a_file_of_results(finished, sweep_file, tmp_path, call,
     (tmp_path / "more.jsonl").write_text("".join([whole[0], *whole[4:]]))
     again = ("sweep", sweep_file, "--from", tmp_path / "some.jsonl", "--from", tmp_path / "more.jsonl")
     out = tmp_path / "out"
-    call(*again, "--out", out, "--ray-address", cluster.address)
+    call(*again, "--out", out, "--workers", 1, "--ray-address", cluster.address)
     assert (out / "results.jsonl").read_text() == "".join(whole)
     assert len(list((out / "cells").iterdir())) == 1  # c = 2 was missing
     # Of a directory of which only the file is left, nothing is computed at all.
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "results.jsonl").write_text("".join(whole))
-    assert "starting Ray" not in call("sweep", sweep_file, "--out", tmp_path / "bare")
+    assert "starting Ray" not in run("sweep", sweep_file, "--out", tmp_path / "bare").stderr
     assert (tmp_path / "bare" / "results.jsonl").read_text() == "".join(whole)
-    assert "--from must be" in call(*again[:2], "--from", tmp_path / "none.jsonl", "--out", out, code=2)
+    wrong = run(*again[:2], "--from", tmp_path / "none.jsonl", "--out", out, code=2)
+    assert "--from must be" in wrong.stderr

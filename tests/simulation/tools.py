@@ -21,7 +21,7 @@ from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 from tests.waiting import PATIENCE_S, wait_for
 
 #: Of the run that others are compared with.
-CYCLES = 6
+CYCLES = 4
 # The wall clock is not reproducible, and Flower draws its node ids at random.
 NOT_COMPARED = ("node", "reported_time_s")
 

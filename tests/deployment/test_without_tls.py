@@ -1,16 +1,13 @@
-"""Our two lines in a plain project on four real SuperNodes, no number given."""
+"""Flower's own SuperNodes and no TLS: no data leave, and our two lines in a plain project do their work."""
 
 import json
 from textwrap import dedent
 
-import pytest
-
 from flwr_mel.records import CycleRecord, Outcome
-from tests.deployment.harness import Federation
-from tests.deployment.tools import BIN, environment
-from tests.ports import free_port
+from tests.deployment.reference import same_model
+from tests.deployment.tools import blobs, save_data
 
-DEVICES, OWN, HELD, ROUNDS = 4, 2, 20, 3
+DEVICES, OWN, HELD, ROUNDS = 2, 2, 20, 3
 
 FILES = {
     "pyproject.toml": """
@@ -41,7 +38,7 @@ FILES = {
         from flwr_mel.clientapp import mel_mod
 
         app = ClientApp(mods=[mel_mod])
-        SLOW = (1, 2, 5, 10)
+        SLOW = (1, 10)
 
 
         @app.train()
@@ -71,7 +68,7 @@ FILES = {
 
         @app.main()
         def main(grid, context):
-            strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=4, min_available_nodes=4)
+            strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=2, min_available_nodes=2)
             out = Path(context.run_config["out"])
             strategy = MelStrategy(strategy, callbacks=[JsonlWriter(out / "cycles.jsonl")])
             result = strategy.start(grid, ArrayRecord([np.zeros(3)]), num_rounds=context.run_config["rounds"])
@@ -80,46 +77,38 @@ FILES = {
 }
 
 
-class Plain(Federation):
-    """Devices that know nothing but their place."""
-
-    def start_node(self, name):
-        k = int(name.rpartition("-")[2])
-        port = free_port()
-        env = environment(self.root / f"home-{name}")
-        options = f"--insecure --superlink 127.0.0.1:{self.port} --host 127.0.0.1 --port {port}"
-        place = f"partition-id={k} num-partitions={DEVICES}"
-        words = [BIN / "flower-supernode", *options.split(), "--node-config", place]
-        self.nodes[name] = self._spawn(name, words, env)
-        return self.nodes[name]
-
-    def _with_defaults(self, config):
-        return config
-
-
-@pytest.fixture
-def fleet(tmp_path):
-    made = Plain(tmp_path / "f", secure=False)
-    try:
-        made.start_superlink()
-        for k in range(DEVICES):
-            made.start_node(f"device-{k}")
-        made.wait_for_nodes()
-        yield made
-    finally:
-        made.stop()
+def test_an_insecure_superlink_ships_nothing_unless_told_to(open_fleet):
+    x, y = blobs(7, 100)
+    data, run_dir = open_fleet.root / "server-data", open_fleet.root / "run"
+    save_data(data, x, y)
+    config = {
+        "mode": "parallelized",
+        "data_dir": str(data),
+        "cycles": 1,
+        "cycle_time": 3.0,
+        "overhead": 0.0,
+        "learning": False,
+        "run_dir": str(run_dir),
+    }
+    status, details = open_fleet.finish(open_fleet.submit(**config))
+    assert status == "failed"
+    assert "mode='parallelized' ships data" in details
+    assert "allow_insecure_shards=True" in details
+    assert not any("Receiving" in open_fleet.log(name) for name in open_fleet.nodes)
+    open_fleet.complete(**config, allow_insecure_shards=True)
+    same_model(run_dir, dataset=(x, y))
 
 
-@pytest.mark.deployment
-def test_a_plain_project_on_real_devices(fleet, tmp_path):
+def test_a_plain_project_on_real_devices(open_fleet, tmp_path):
     app, out = tmp_path / "app", tmp_path / "out"
     for name, text in FILES.items():
         path = app / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dedent(text))
     out.mkdir()
-    status, details = fleet.finish(fleet.submit(app, out=str(out), rounds=ROUNDS))
-    assert status == "completed", f"{details}\n{fleet.log('superlink')[-4000:]}"
+    run = open_fleet.start_run(app, {"out": str(out), "rounds": ROUNDS})
+    status, details = open_fleet.finish(run)
+    assert status == "completed", f"{details}\n{open_fleet.log('superlink')[-4000:]}"
     first, *later = [
         CycleRecord.from_dict(json.loads(x)) for x in (out / "cycles.jsonl").read_text().splitlines()
     ]
