@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from mel_simulation.arena.run import Store, chosen, planned, tuning_bouts
+from mel_simulation.arena.run import Store, chosen, planned
 from mel_simulation.arena.setting import Profile, Setting, profiles, read_profile
 from mel_simulation.arena.tasks import task_of
 from mel_simulation.scenario.idx import DataError
@@ -70,17 +70,18 @@ def test_the_choice_is_made_on_the_tuning_seed_alone(tmp_path):
     setting = Setting("a", "A", "digits", targets=(0.5, 0.6))
     profile = Profile("p", (setting,), (0, 1), 7, ("fedavg",))
     store = Store(tmp_path)
-    bouts, later = planned(profile, store)
-    assert (len(bouts), later) == (4, 2)
-    assert chosen(profile, setting, "fedavg", store) is None
-    times = [30.0, 10.0, None, 20.0]
-    for bout, time_s in zip(tuning_bouts(profile, setting, "fedavg"), times, strict=True):
+    times, caps = [30.0, 10.0, None, None], [None, 30.0, 10.0, 10.0]
+    for choice, time_s in enumerate(times):
+        bouts, later = planned(profile, store)
+        assert [bout.until_s for bout in bouts] == caps[: choice + 1]
+        assert len(bouts) + later == 6
+        assert chosen(profile, setting, "fedavg", store) is None
         reached = None if time_s is None else {"time_s": time_s, "energy_j": 1.0}
-        store.keep(bout, {"reached": [None, reached], "curve": [[0.0, 0.1, 0.0]]}, [])
+        store.keep(bouts[-1], {"reached": [None, reached], "curve": [[0.0, 0.1, 0.0]]}, [])
     assert chosen(profile, setting, "fedavg", store) == 1
     bouts, later = planned(profile, store)
     assert later == 0
-    assert [(bout.choice, bout.seed) for bout in bouts[4:]] == [(1, 0), (1, 1)]
+    assert [(bout.choice, bout.seed, bout.until_s) for bout in bouts[4:]] == [(1, 0, None), (1, 1, None)]
 
 
 TEXT = "".join(
