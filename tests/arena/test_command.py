@@ -25,15 +25,17 @@ def test_bouts_of_a_file_are_not_held_again_and_own_ones_come_first(tmp_path):
     path = tmp_path / "tiny.toml"
     path.write_text(PROFILE)
     profile = read_profile(path)
-    bouts, later = planned(profile, Store(tmp_path / "none"))
-    assert (len(bouts), later) == (8, 2)
     row = {"reached": [None, None], "curve": [[0.0, 0.1, 0.0]]}
     there, here = Store(tmp_path / "there"), Store(tmp_path / "here")
-    for bout in bouts[:4]:
-        there.keep(bout, {"bout": bout.key, **row}, [])
+    for held in range(4):  # of one rival, one after the other
+        bouts, later = planned(profile, there)
+        assert len(bouts) + later == 10
+        assert [there.outcome(bout) is not None for bout in bouts] == [*held * [True], False, False]
+        there.keep(bouts[held], {"bout": bouts[held].key, **row}, [])
+    bouts, _ = planned(profile, there)
     here.keep(bouts[0], {"bout": bouts[0].key, **row, "mine": True}, [])
     known = Store(tmp_path / "here", [there.collect(profile)])
-    assert [known.outcome(bout) is not None for bout in bouts] == 4 * [True] + 4 * [False]
+    assert [known.outcome(bout) is not None for bout in bouts] == 4 * [True] + 2 * [False]
     assert known.outcome(bouts[0])["mine"]
     assert json.loads(known.collect(profile).read_text().splitlines()[0])["about"]["bouts"] == 10
     # Of the directory only the file is left.

@@ -5,11 +5,14 @@ import json
 
 import numpy as np
 import pytest
-from mel_simulation.arena.run import Store, chosen, planned, tuning_bouts
+import torch
+from mel_simulation.arena.run import Store, chosen, planned
 from mel_simulation.arena.setting import Profile, Setting, profiles, read_profile
 from mel_simulation.arena.tasks import task_of
 from mel_simulation.scenario.idx import DataError
 from PIL import Image
+
+from tests.counting import calls
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,18 @@ def test_data_are_split_once_each(tmp_path):
         assert sorted(rows) == list(range(400))
 
 
+def test_data_are_split_once_for_all_bouts_of_a_seed():
+    setting = Setting("a", "A", "digits", samples=400, learners=5, split="0.5")
+    first, _ = calls(setting.parts, 3)
+    again, work = calls(setting.parts, 3)
+    assert work < 20
+    assert all(a is b for a, b in zip(first, again, strict=True))
+    with pytest.raises(ValueError, match="read-only"):
+        again[0][0] = 1
+    other = Setting("a", "A", "digits", samples=300, learners=5, split="0.5").parts(3)
+    assert sum(map(len, other)) == 300
+
+
 def test_phones_are_farther_apart_than_the_papers_devices():
     one, other = (Setting("a", "A", "digits", fleet=fleet) for fleet in ("paper", "phones"))
     spread = [max(c) / min(c) for c in (one.coefficients(0).c2, other.coefficients(0).c2)]
@@ -70,17 +85,18 @@ def test_the_choice_is_made_on_the_tuning_seed_alone(tmp_path):
     setting = Setting("a", "A", "digits", targets=(0.5, 0.6))
     profile = Profile("p", (setting,), (0, 1), 7, ("fedavg",))
     store = Store(tmp_path)
-    bouts, later = planned(profile, store)
-    assert (len(bouts), later) == (4, 2)
-    assert chosen(profile, setting, "fedavg", store) is None
-    times = [30.0, 10.0, None, 20.0]
-    for bout, time_s in zip(tuning_bouts(profile, setting, "fedavg"), times, strict=True):
+    times, caps = [30.0, 10.0, None, None], [None, 30.0, 10.0, 10.0]
+    for choice, time_s in enumerate(times):
+        bouts, later = planned(profile, store)
+        assert [bout.until_s for bout in bouts] == caps[: choice + 1]
+        assert len(bouts) + later == 6
+        assert chosen(profile, setting, "fedavg", store) is None
         reached = None if time_s is None else {"time_s": time_s, "energy_j": 1.0}
-        store.keep(bout, {"reached": [None, reached], "curve": [[0.0, 0.1, 0.0]]}, [])
+        store.keep(bouts[-1], {"reached": [None, reached], "curve": [[0.0, 0.1, 0.0]]}, [])
     assert chosen(profile, setting, "fedavg", store) == 1
     bouts, later = planned(profile, store)
     assert later == 0
-    assert [(bout.choice, bout.seed) for bout in bouts[4:]] == [(1, 0), (1, 1)]
+    assert [(bout.choice, bout.seed, bout.until_s) for bout in bouts[4:]] == [(1, 0, None), (1, 1, None)]
 
 
 TEXT = "".join(
@@ -149,11 +165,50 @@ def test_a_sheet_that_does_not_match_its_labels_is_named(tmp_path):
         task_of("cifar10", str(tmp_path), 0)
 
 
-def test_cifar_learns_and_its_costs_are_counted(tmp_path):
+def _striped(where):
+    """Write a hundred images whose label can be seen."""
     rng = np.random.default_rng(0)
     labels = np.arange(100) % 10
     images = (25 * labels[:, None, None, None] + rng.integers(0, 10, (100, 32, 32, 3))).astype(np.uint8)
+    np.savez(where / "cifar10.npz", train_x=images, train_y=labels, test_x=images, test_y=labels)
+
+
+def test_cifar_is_cut_into_squares_of_four_patches(tmp_path):
+    images = np.zeros((1, 32, 32, 3), dtype=np.uint8)
+    images[0, 8:12, 20:24] = 255  # third row of patches, sixth column: square (1, 2), its upper right one
+    labels = np.zeros(1, dtype=np.int64)
     np.savez(tmp_path / "cifar10.npz", train_x=images, train_y=labels, test_x=images, test_y=labels)
+    lit = task_of("cifar10", str(tmp_path), 0).train_x[0] > 0
+    assert lit.any(-1).nonzero().tolist() == [[6, 1]]
+    assert lit[6, 1].all()
+
+
+@pytest.mark.parametrize("proximal", [0.0, 0.5])
+def test_training_is_plain_sgd_with_a_smaller_step_for_a_short_batch(tmp_path, proximal):
+    _striped(tmp_path)
+    task, rows = task_of("cifar10", str(tmp_path), 0), np.arange(40)
+    found, loss = task.train(task.initial(0), rows, 2, np.random.default_rng(1), proximal)
+    model, rng, losses = task.build(), np.random.default_rng(1), []
+    start = [torch.from_numpy(w) for w in task.initial(0)]
+    torch.nn.utils.vector_to_parameters(torch.cat([w.flatten() for w in start]), model.parameters())
+    for _ in range(2):
+        for part in torch.split(torch.from_numpy(rows[rng.permutation(40)]), task.batch):
+            step = task.lr * len(part) / task.batch
+            some = torch.nn.functional.cross_entropy(model(task.train_x[part]), task.train_y[part])
+            model.zero_grad()
+            some.backward()
+            torch.optim.SGD(model.parameters(), step).step()
+            with torch.no_grad():
+                for p, w in zip(model.parameters(), start, strict=True):
+                    p.copy_((p + step * proximal * w) / (1 + step * proximal))
+            losses.append(some.item() * len(part))
+    for p, w in zip(model.parameters(), found, strict=True):
+        assert p.detach().numpy() == pytest.approx(w, abs=1e-5)
+    assert loss == pytest.approx(sum(losses[2:]) / 40, rel=1e-4)
+
+
+def test_cifar_learns_and_its_costs_are_counted(tmp_path):
+    _striped(tmp_path)
     task = task_of("cifar10", str(tmp_path), 50)
     assert len(task.labels) == 50
     weights = task.initial(0)

@@ -69,6 +69,15 @@ def test_ours_is_picked_on_the_tuning_seed():
     assert arena(rows).pick("a") == "ha-progress"
 
 
+def test_a_bout_that_was_cut_short_is_not_picked_and_the_page_tells_of_it():
+    cut = {**row("ha-progress", 9, None, end=9.0), "until_s": 9.0, "cut_short": True}
+    rows = [row("ha-asyn", 9, 30.0), row("ha-progress", 9, 9.0), cut]
+    rows += [row("ha-progress", 0, 10.0), row("fedavg", 0, 20.0)]
+    assert arena(rows, tuning=9).pick("a") == "ha-progress"
+    assert "cut short (not counted as failed)" in page(arena(rows, tuning=9))
+    assert "cut short" not in page(arena(rows))
+
+
 def test_losses_are_named_with_what_they_cost():
     rows = [row("ha-progress", s, 50.0 + s, 10.0) for s in range(3)]
     rows += [row("fedbuff", s, 20.0 + s, 90.0 + s) for s in range(3)]

@@ -65,6 +65,15 @@ def test_the_clock_ends_at_the_horizon_and_looks_at_even_times(world):
     assert np.allclose(gaps, gaps[0])
 
 
+def test_a_cut_stops_the_clock_and_leaves_the_horizon_that_rivals_see():
+    world = World(SMALL, 0, until_s=0.7)
+    world.send(0, 1000)
+    assert world.wait() is None
+    assert world.over
+    assert world.now == 0.7
+    assert world.horizon_s == World(SMALL, 0).horizon_s > 0.7
+
+
 def test_a_bout_ends_when_the_last_target_is_reached():
     world = World(replace(SMALL, targets=(0.01,)), 0)
     world.send(0, 1)

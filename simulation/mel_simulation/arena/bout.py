@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 from mel_simulation.arena.audit import audit
@@ -31,12 +32,15 @@ class Bout:
         Which of the rival's settings.
     seed : int
         Of the world.
+    until_s : float, optional
+        When it is cut short: by then another of the rival's settings had reached the last target.
     """
 
     setting: Setting
     rival: str
     choice: int
     seed: int
+    until_s: float | None = None
 
     @property
     def key(self) -> str:
@@ -50,11 +54,12 @@ class Bout:
         }
         rival = RIVALS[self.rival][self.choice]
         about = {"class": type(rival).__name__, **asdict(rival)}  # type: ignore[call-overload]
-        return {"setting": where, "rival": self.rival, "with": about, "seed": self.seed}
+        whole = {"setting": where, "rival": self.rival, "with": about, "seed": self.seed}
+        return whole if self.until_s is None else {**whole, "until_s": self.until_s}
 
 
 def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
-    """Let a rival learn until the last target or the end of the time, and check the books.
+    """Let a rival learn until the last target, the end of the time or the cut, and check the books.
 
     Parameters
     ----------
@@ -64,9 +69,10 @@ def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
     Returns
     -------
     outcome, log
-        Times and energies to the targets (None: not reached), the curve; and what happened.
+        Times and energies to the targets (None: not reached; or, of a bout that says so, cut short before),
+        the curve; and what happened.
     """
-    world = World(bout.setting, bout.seed)
+    world = World(bout.setting, bout.seed, inf if bout.until_s is None else bout.until_s)
     RIVALS[bout.rival][bout.choice].run(world)
     if wrong := audit(world.costs, world.log, world.looks):
         raise BrokenBout(f"{bout.rival} in {bout.setting.name}, seed {bout.seed}: {'; '.join(wrong[:3])}")
@@ -84,4 +90,6 @@ def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
         "models": world.version,
         "curve": [[look.at_s, look.accuracy, look.energy_j] for look in world.looks],
     }
+    if bout.until_s is not None:
+        outcome["cut_short"] = reached[-1] is None
     return outcome, world.log

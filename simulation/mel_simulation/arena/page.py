@@ -58,7 +58,9 @@ def page(arena: Arena, stragglers: dict[str, Any] | None = None) -> str:
     how = (
         "Of each contestant's settings (the same number for all) the one was taken that reached the last "
         f"target soonest on seed {about['tuning_seed']}, which is not reported; ours is the best of our "
-        "schemes there."
+        "schemes there. Settings were tried one after the other, and a bout of the tuning was cut short (not "
+        "counted as failed) when an earlier setting had been at the last target by then: it could not be "
+        "chosen any more."
         if tuned
         else "Every contestant has its usual settings; nothing was tuned. Ours is ha-progress."
     )

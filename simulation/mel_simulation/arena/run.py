@@ -1,7 +1,8 @@
 """All bouts of a profile, side by side as Ray tasks; each is on disk as soon as it is over.
 
-First every rival's settings meet on the tuning seed, which is never reported; the one that reaches the last
-target soonest is taken for the reported seeds.
+First every rival's settings are tried on the tuning seed, which is never reported; the one that reaches the
+last target soonest is taken for the reported seeds. Which bouts there are follows from outcomes alone, so
+results are the same for any number of workers and after any interruption.
 """
 
 from __future__ import annotations
@@ -54,12 +55,13 @@ class Store:
 
     def outcome(self, bout: Bout) -> Outcome | None:
         """Return a finished bout."""
-        if bout.key not in self._read:
-            file = self.path / "bouts" / f"{bout.key}.json"
+        key = bout.key
+        if key not in self._read:
+            file = self.path / "bouts" / f"{key}.json"
             if not file.exists():
-                return self._elsewhere.get(bout.key)
-            self._read[bout.key] = json.loads(file.read_text(encoding="utf-8"))
-        return self._read[bout.key]
+                return self._elsewhere.get(key)
+            self._read[key] = json.loads(file.read_text(encoding="utf-8"))
+        return self._read[key]
 
     def keep(self, bout: Bout, outcome: Outcome, log: Sequence[Any]) -> None:
         """Keep a finished bout: its log first, so that no outcome is without one."""
@@ -119,24 +121,41 @@ def names_of(profile: Profile) -> tuple[str, ...]:
     return profile.rivals or tuple(RIVALS)
 
 
-def tuning_bouts(profile: Profile, setting: Setting, rival: str) -> list[Bout]:
-    """Return the bouts by which a rival's setting is chosen; empty where nothing is tuned."""
+def tuning_bouts(profile: Profile, setting: Setting, rival: str, store: Store) -> list[Bout]:
+    """Return the bouts by which a rival's setting is chosen, as far as they can be named by now.
+
+    One after the other: where one has reached the last target, those that follow are cut short at that time
+    (the look at it included), for whoever is not there by then is not chosen. So the choice is the same as
+    without the cut, and every bout depends on the ones before it alone, not on who was quicker.
+    """
+    bouts: list[Bout] = []
     if profile.tuning_seed is None:
-        return []
-    return [Bout(setting, rival, i, profile.tuning_seed) for i in range(len(RIVALS[rival]))]
+        return bouts
+    until_s: float | None = None
+    for choice in range(len(RIVALS[rival])):
+        bouts.append(Bout(setting, rival, choice, profile.tuning_seed, until_s))
+        outcome = store.outcome(bouts[-1])
+        if outcome is None:
+            break
+        if (last := outcome["reached"][-1]) is not None:
+            until_s = float(last["time_s"])
+    return bouts
 
 
 def chosen(profile: Profile, setting: Setting, rival: str, store: Store) -> int | None:
     """Return which of a rival's settings is reported; None while that is not known."""
-    outcomes = [store.outcome(bout) for bout in tuning_bouts(profile, setting, rival)]
-    if not outcomes:
+    if profile.tuning_seed is None:
         return 0
+    outcomes = [store.outcome(bout) for bout in tuning_bouts(profile, setting, rival, store)]
     marks = [mark(outcome) for outcome in outcomes if outcome is not None]
-    return marks.index(min(marks)) if len(marks) == len(outcomes) else None
+    return marks.index(min(marks)) if len(marks) == len(RIVALS[rival]) else None
 
 
 def mark(outcome: Outcome) -> tuple[float, ...]:
-    """Return what a choice is made by: time to the last target, to the one before, ..., then the accuracy."""
+    """Return what a choice is made by: time to the last target, to the one before, ..., then the accuracy.
+
+    Of a bout that was cut short the first is infinite: what cut it has a better mark.
+    """
     times = [inf if r is None else float(r["time_s"]) for r in reversed(outcome["reached"])]
     return (*times, -float(outcome["curve"][-1][1]))
 
@@ -147,10 +166,11 @@ def planned(profile: Profile, store: Store) -> tuple[list[Bout], int]:
     later = 0
     for setting in profile.settings:
         for rival in names_of(profile):
-            bouts += tuning_bouts(profile, setting, rival)
+            tuning = tuning_bouts(profile, setting, rival, store)
+            bouts += tuning
             choice = chosen(profile, setting, rival, store)
             if choice is None:
-                later += len(profile.seeds)
+                later += len(RIVALS[rival]) - len(tuning) + len(profile.seeds)
             else:
                 bouts += [Bout(setting, rival, choice, seed) for seed in profile.seeds]
     return bouts, later
@@ -208,7 +228,9 @@ def _hold(profile: Profile, store: Store, show: Callable[[str, int, int], None],
             return
         for bout in todo[: slots - len(flying)]:
             flying[remote.remote(bout)] = bout
-        ready, _ = ray.wait(list(flying), num_returns=1, timeout=_TICK_S)
+        ready: list[Any] = []
+        while not ready:  # a plan takes a while to make, and nothing is new before a bout ends
+            ready, _ = ray.wait(list(flying), num_returns=1, timeout=_TICK_S)
         for reference in ready:
             bout = flying.pop(reference)
             store.keep(bout, *ray.get(reference))

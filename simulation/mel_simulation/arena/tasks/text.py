@@ -1,4 +1,4 @@
-"""Shakespeare: the next character of a speech, by a small GRU. Speakers are the natural groups."""
+"""Shakespeare: the next character of a speech, by a small LSTM. Speakers are the natural groups."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ from mel_simulation.scenario.idx import DataError
 _NAME = "tinyshakespeare.txt"
 _URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 _LENGTH = 30
-_BATCH, _LEARNING_RATE = 32, 1.0
+_BATCH, _LEARNING_RATE = 32, 3.0
 _SPEAKER = re.compile(r"^([A-Z][A-Za-z' ]{1,40}):$", re.MULTILINE)
 
 
 class NextCharacter(torch.nn.Module):
-    """Embedding, GRU, linear: about 30 thousand parameters."""
+    """Embedding, LSTM, linear: about 30 thousand parameters.
+
+    LSTM as in LEAF; torch trains it on CPUs by one kernel of oneDNN, a GRU by hundreds of small ones.
+    """
 
     def __init__(self, characters: int) -> None:
         super().__init__()
         self.embedding = torch.nn.Embedding(characters, 16)
-        self.memory = torch.nn.GRU(16, 80, batch_first=True)
-        self.out = torch.nn.Linear(80, characters)
+        self.memory = torch.nn.LSTM(16, 64, batch_first=True)
+        self.out = torch.nn.Linear(64, characters)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the logits of the next character after every one of x."""
