@@ -12,7 +12,7 @@ from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove, epochs
 from tests.allocation import oracle
 from tests.allocation.oracle import KINDS, random_problem
 
-#: Problems per kind: 300 in all, or 5,000 and a few.
+#: Problems per kind: 150 in all, or 5,000 and a few.
 TRIALS = [25, pytest.param(834, marks=pytest.mark.slow)]
 
 

@@ -13,7 +13,7 @@ from flwr_mel.solvers import Exact
 from tests.allocation import oracle
 from tests.zoo import paper_problem
 
-#: Problems per goal and exclusion: some 200 of progress per cost and of drift, or 2,000 and a few.
+#: Problems per goal and exclusion: some 100 of progress per cost and of drift, or 2,000 and a few.
 TRIALS = [12, pytest.param(200, marks=pytest.mark.slow)]
 
 

@@ -13,7 +13,7 @@ from flwr_mel.solvers import Exact
 from tests.allocation import oracle
 from tests.allocation.oracle import KINDS, random_problem
 
-#: Problems per kind and exclusion: 144 in all, or 5,000 and a few.
+#: Problems per kind and exclusion: 72 in all, or 5,000 and a few.
 TRIALS = [6, pytest.param(417, marks=pytest.mark.slow)]
 
 
