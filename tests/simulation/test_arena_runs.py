@@ -45,6 +45,7 @@ def test_begun_elsewhere_it_goes_on_and_makes_the_same_bytes(tiny, alone, tmp_pa
     lines = (alone / "arena.jsonl").read_text().splitlines(keepends=True)
     assert len(lines) == 1 + 2 * (4 + 1)
     assert json.loads(lines[0])["about"]["bouts"] == 10
+    assert any(json.loads(line).get("cut_short") for line in lines)
     out = tmp_path / "out"
     for kind in ("bouts", "logs"):
         (out / kind).mkdir(parents=True)
@@ -57,9 +58,9 @@ def test_begun_elsewhere_it_goes_on_and_makes_the_same_bytes(tiny, alone, tmp_pa
 @pytest.mark.slow
 def test_killed_it_goes_on_and_makes_the_same_bytes(tiny, alone, tmp_path, env, call):
     out = tmp_path / "killed"
-    again = ("arena", tiny, "--out", out, "--workers", 1)
-    interrupted(command(*again), out / "bouts", env, signal.SIGKILL)
-    call(*again)
+    again = ("arena", tiny, "--out", out, "--workers")
+    interrupted(command(*again, 2), out / "bouts", env, signal.SIGKILL)
+    call(*again, 1)
     assert files(alone).items() <= files(out).items()
 
 
