@@ -11,7 +11,7 @@ from mel_simulation.arena.setting import Profile, Setting
 from mel_simulation.arena.verdict import Arena
 
 SEED = 5
-SETTING = Setting("s", "S", "digits", samples=400, learners=5, targets=(0.25, 0.45), rounds=6)
+SETTING = Setting("s", "S", "digits", samples=200, learners=5, targets=(0.2, 0.35), rounds=6)
 PROFILE = Profile(
     "p", (SETTING, replace(SETTING, name="far", targets=(0.3, 0.97))), (0,), SEED, ("tifl", "ha-asyn")
 )
@@ -82,12 +82,11 @@ def test_nothing_is_cut_where_nobody_reaches_the_last_target_nor_with_reported_s
     assert all("until_s" not in row for row in rows if row["setting"]["name"] == "far" or row["seed"] != SEED)
 
 
-@pytest.mark.parametrize("at_a_time", [2, 3])
-def test_results_do_not_depend_on_the_number_of_workers_nor_on_kills(alone, tmp_path, at_a_time):
+def test_results_do_not_depend_on_the_number_of_workers_nor_on_kills(alone, tmp_path):
     wanted = (alone.path / "arena.jsonl").read_bytes()
-    held(PROFILE, Store(tmp_path), at_a_time, at_a_time, most=7)
+    held(PROFILE, Store(tmp_path), 1, 3, most=7)
     # Another process finds what is on disk, and holds what was under way again.
-    assert held(PROFILE, Store(tmp_path), 9, at_a_time) == wanted
+    assert held(PROFILE, Store(tmp_path), 9, 3) == wanted
 
 
 def test_a_tie_at_the_cut_goes_to_whom_it_would_without(tmp_path):
