@@ -59,7 +59,7 @@ class Solver(Protocol):
 
 def check_solver(solver: object) -> None:
     """Refuse what is not a solver, and a solver's class where an object is meant."""
-    if isinstance(solver, type) or not isinstance(solver, Solver):
+    if isinstance(solver, type) or not callable(getattr(solver, "solve", None)):
         raise complain("solver", "a solver object such as Exact()", solver)
 
 

@@ -91,8 +91,8 @@ class Capacities:
         )
 
     @cached_property
-    def _limits(self) -> tuple[tuple[FloatArray, FloatArray, FloatArray, FloatArray], ...]:
-        """Time and energy as (cost per sample and epoch, cost per sample, the least and the most left).
+    def _limits(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Time and energy, a row each: cost per sample and epoch, per sample, the least and the most left.
 
         The formula rounds three times and what is made of it below six times, each time by at most half
         an epsilon of the limit, whatever cancels in T - c0: 8 epsilons are enough. A cost that is no
@@ -102,10 +102,10 @@ class Capacities:
         of_time = _ROUNDING * time_s + _TINY
         of_energy = np.where(np.isinf(energy_j), 0.0, _ROUNDING * energy_j + _TINY)
         time_left, energy_left = time_s - c.c0, energy_j - c.g0
-        return (
-            (c.c2, c.c1, time_left - of_time, time_left + of_time),
-            (c.g2, c.g1, energy_left - of_energy, energy_left + of_energy),
+        left = np.array(
+            [[time_left - of_time, energy_left - of_energy], [time_left + of_time, energy_left + of_energy]]
         )
+        return np.array([c.c2, c.g2]), np.array([c.c1, c.g1]), left
 
     def relaxed(self, epochs: float | IntArray | FloatArray) -> FloatArray:
         """Capacity without rounding, for real numbers of epochs; negative where nothing fits."""
@@ -142,15 +142,17 @@ class Capacities:
 
     def _settled(self, epochs: int | IntArray) -> IntArray:
         """Return the exact capacities for one tau, one per learner, or a column of them."""
+        rows = () if isinstance(epochs, int) else epochs.shape[:-1]
 
-        def quotient(block: slice, two: FloatArray, one: FloatArray, *left: FloatArray) -> list[FloatArray]:
-            per_sample = two * _some(epochs, block) + one
-            return [x / per_sample for x in left]
+        def quotient(block: slice, two: FloatArray, one: FloatArray, left: FloatArray) -> FloatArray:
+            if rows:
+                two, one, left = two[:, None], one[:, None], left[:, :, None]
+            quotients: FloatArray = left / (two * _some(epochs, block) + one)
+            return quotients
 
         def fits(part: Capacities, index: Index, samples: IntArray) -> npt.NDArray[np.bool_]:
             return part._keeps(_some(epochs, index), samples)
 
-        rows = () if isinstance(epochs, int) else epochs.shape[:-1]
         return self._exact(np.empty((*rows, len(self)), dtype=np.int64), self.most, quotient, fits)
 
     @cached_property
@@ -158,9 +160,9 @@ class Capacities:
         """The most epochs each learner can do on the least batch; 0 for one that cannot take part."""
         d = self.least
 
-        def quotient(_: slice, two: FloatArray, one: FloatArray, *left: FloatArray) -> list[FloatArray]:
-            per_epoch, once = two * d, one * d
-            return [(x - once) / per_epoch for x in left]
+        def quotient(_: slice, two: FloatArray, one: FloatArray, left: FloatArray) -> FloatArray:
+            quotients: FloatArray = (left - one * d) / (two * d)
+            return quotients
 
         def fits(part: Capacities, _: Index, epochs: IntArray) -> npt.NDArray[np.bool_]:
             return part._keeps(epochs, d)
@@ -172,23 +174,22 @@ class Capacities:
         self,
         found: IntArray,
         most: IntArray,
-        quotient: Callable[..., list[FloatArray]],
+        quotient: Callable[[slice, FloatArray, FloatArray, FloatArray], FloatArray],
         fits: Callable[[Capacities, Index, IntArray], npt.NDArray[np.bool_]],
     ) -> IntArray:
         """Fill in the largest integers up to `most` that fit.
 
-        Two quotients enclose each of them. Where no integer lies between these they are the answer;
-        elsewhere the exact question is asked, by bisection.
+        Two quotients, of the least and of the most that is left, enclose each of them. Where no integer lies
+        between these they are the answer; elsewhere the exact question is asked, by bisection.
         """
         for at in range(0, len(self), _BLOCK):  # parts that fit into a processor's cache
             block = slice(at, at + _BLOCK)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                ends = [quotient(block, *(a[block] for a in limit)) for limit in self._limits]
+                ends = quotient(block, *(a[..., block] for a in self._limits))
             # fmin: 0 / 0 is "nothing left, nothing needed", no limit.
-            low, high = (
-                np.maximum(np.minimum(np.fmin(*pair), most[block]), 0.0).astype(np.int64)
-                for pair in zip(*ends, strict=True)
-            )
+            real = np.fmin(ends[:, 0], ends[:, 1])
+            np.minimum(real, most[block], out=real)
+            low, high = np.maximum(real, 0.0, out=real).astype(np.int64)
             if (open_ := np.nonzero(low < high))[0].size:
                 index = (*open_[:-1], open_[-1] + at)
                 part = self.take(index[-1])

@@ -58,5 +58,6 @@ def violations(
 
 
 def _who(rule: str, kept: npt.NDArray[np.bool_], taking_part: npt.NDArray[np.bool_]) -> str:
-    bad = np.flatnonzero(taking_part & ~kept)
-    return f"{rule} is broken by learners {bad[:5].tolist()}" if len(bad) else ""
+    if kept[taking_part].all():
+        return ""
+    return f"{rule} is broken by learners {np.flatnonzero(taking_part & ~kept)[:5].tolist()}"
