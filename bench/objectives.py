@@ -52,8 +52,8 @@ def against_highs(repeats: int) -> str:
         for time_s, energy_j in product((5, 10, 20, 40), (10, 20, 30)):
             problem, caps = fleet_problem(20, time_s, energy_j, c), dict[int, IntArray]()
             highs(problem, caps)
-            rival = least(partial(highs, problem, caps), repeats)
-            ours = least(partial(allocate, problem, Exact()), 3 * repeats)
+            rival = least(partial(highs, problem, caps), 10 * repeats)
+            ours = least(partial(allocate, problem, Exact()), 10 * repeats)
             ratios.append(rival / ours)
         rows.append([str(c), f"{median(ratios):.0f}", f"{min(ratios):.1f}", f"{max(ratios):.0f}"])
     return table(["c", "HiGHS / Exact, median", "least", "most"], rows)
@@ -66,7 +66,7 @@ def growth(staleness: tuple[int, ...], repeats: int) -> str:
         cells, base = [], 0.0
         for c in staleness:
             problem = fleet_problem(k, time_s, energy_j, c).replace(min_samples=1)
-            seconds = least(partial(allocate, problem, Exact()), repeats)
+            seconds = least(partial(allocate, problem, Exact()), 3 * repeats)
             base = base or seconds
             found = allocate(problem, Exact())
             proven = found.status is Status.OPTIMAL

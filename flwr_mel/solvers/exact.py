@@ -146,7 +146,8 @@ class Exact:
             excluded |= {int(k): Reason.STRAGGLER for k in np.delete(able, best.members)}
         who = able[best.members]
         some = mine if len(who) == len(able) else mine.take(best.members)
-        room = some.at(best.epochs)
+        # The search knows capacities up to the demand.
+        room = best.capacity if best.capacity.max() < problem.total_samples else some.at(best.epochs)
         given = hand_out(self.handout, problem.total_samples, room, problem.min_samples, best.epochs)
         status = Status.OPTIMAL if best.bound == best.sum_epochs else Status.FEASIBLE
         whole = spread(best.epochs, len(problem), who), spread(given, len(problem), who)
