@@ -33,6 +33,8 @@ from typing import Any
 PROGRAM = "flwr-clientapp"
 _WORK = "flwr.supernode.cli:flwr_clientapp"
 _INSTALLS = "--allow-runtime-dependency-installation"
+#: What a child waits for: whoever ended its caller before that has ended the task.
+_GO = b"g"
 #: Loaded once an app has used them: people fork after loading these every day (`multiprocessing`).
 _FORKED_EVERY_DAY = ("numpy", "scipy", "sklearn", "pandas", "torch", "torchvision")
 #: Seconds between two looks whether the SuperNode is still there.
@@ -64,6 +66,10 @@ if not number:
     os.execv({real!r}, [{real!r}, *sys.argv[1:]])
 for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(each, lambda which, frame: os.kill(number, which))
+try:
+    link.sendall({go!r})  # from here on signals are the child's: it has waited for that
+except OSError:
+    pass  # it has ended
 code = link.recv(1)
 sys.exit(code[0] if code else 1)
 '''
@@ -91,7 +97,7 @@ def stand_in(path: str, work: str = _WORK) -> str:
         return path
     program = place / PROGRAM
     door = str(place / "s")  # short: the system allows about a hundred characters
-    told = {"python": sys.executable, "socket": door, "real": real, "installs": _INSTALLS}
+    told = {"python": sys.executable, "socket": door, "real": real, "installs": _INSTALLS, "go": _GO}
     program.write_text(_STAND_IN.format(**told), encoding="utf-8")
     program.chmod(stat.S_IRWXU)
     words = [sys.executable, "-m", "flwr_mel.deployment.ready", str(place), str(os.getpid()), work]
@@ -170,7 +176,7 @@ def _become(link: socket.socket) -> bool:
     if "numpy" in sys.modules:  # Python's own generator does that by itself, torch begins at one seed anyway
         import_module("numpy").random.seed()
     link.sendall(os.getpid().to_bytes(4, "big"))
-    return True
+    return link.recv(1) == _GO
 
 
 def _reap(children: dict[int, socket.socket]) -> None:

@@ -122,6 +122,29 @@ def test_how_a_child_ends_is_how_the_program_ends(supernode):
         os.kill(child, 0)
 
 
+def test_a_task_whose_caller_is_ended_before_it_begins_is_not_done(supernode, tmp_path):
+    """Signals are handed on from the moment on at which the child begins: none is lost."""
+    supernode.ready()
+    out = tmp_path / "out"
+    told = json.dumps([["wait"], dict(os.environ), str(tmp_path)]).encode()
+    with out.open("wb") as file, socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(supernode.place / "s"))
+        socket.send_fds(link, [len(told).to_bytes(4, "big")], 3 * [file.fileno()])
+        link.sendall(told)
+        child = int.from_bytes(link.recv(4, socket.MSG_WAITALL), "big")
+        os.kill(child, 0)
+
+    def gone():
+        try:
+            os.kill(child, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    wait_for(gone)
+    assert out.read_bytes() == b""
+
+
 def test_what_an_app_used_is_loaded_for_the_next(supernode):
     """torch takes seconds to load; the app's own modules are never kept."""
     assert not json.loads(supernode.ready().task("use")[1])["sklearn"]
