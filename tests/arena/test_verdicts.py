@@ -3,7 +3,7 @@
 from math import exp, log
 
 import pytest
-from mel_simulation.arena.page import TRAITS, page, write
+from mel_simulation.arena.page import TRAITS, draw, page, write
 from mel_simulation.arena.rivals import OURS, RIVALS
 from mel_simulation.arena.verdict import Arena, written
 from scipy.stats import ttest_1samp
@@ -76,6 +76,13 @@ def test_a_bout_that_was_cut_short_is_not_picked_and_the_page_tells_of_it():
     assert arena(rows, tuning=9).pick("a") == "ha-progress"
     assert "cut short (not counted as failed)" in page(arena(rows, tuning=9))
     assert "cut short" not in page(arena(rows))
+
+
+def test_the_figure_shows_only_settings_of_which_something_is_known():
+    rows = [row("ha-progress", s, 10.0 + s) for s in range(3)] + [row("fedavg", s, 20.0) for s in range(3)]
+    some = arena(rows)
+    some.about["settings"].append({**SETTING, "name": "later", "power_w": 0.0})
+    assert [text.get_text() for text in draw(some).legends[-1].get_texts()] == ["a"]
 
 
 def test_losses_are_named_with_what_they_cost():

@@ -195,8 +195,8 @@ def draw(arena: Arena) -> Figure:
     arena : Arena
         The results.
     """
-    settings = arena.about["settings"]
     rivals = _rivals(arena)
+    settings = [s for s in arena.about["settings"] if _begun(arena, s["name"], rivals)]
     figure, axes = style.canvas(1, 2, height=0.28 * len(rivals) + 1.0, sharey=True)
     for panel, what, label in zip(axes[0], ("time_s", "energy_j"), ("time", "energy"), strict=True):
         panel.axvline(1, color=style.GREY, lw=1)
@@ -225,6 +225,11 @@ def draw(arena: Arena) -> Figure:
     style.footer(figure, f"Bars: 95 % over {len(arena.about['seeds'])} paired seeds.", arena.about["notice"])
     style.headline(figure, "How much more time and energy do other methods take than ours?")
     return figure
+
+
+def _begun(arena: Arena, setting: str, rivals: Sequence[str]) -> bool:
+    """Whether anything of a setting can be drawn."""
+    return any(arena.ratio(setting, rival, arena.goal(setting), "time_s").pairs for rival in rivals)
 
 
 def write(arena: Arena, out: Path, stragglers: dict[str, Any] | None = None) -> list[Path]:
