@@ -213,7 +213,7 @@ def draw(arena: Arena) -> Figure:
                     panel.plot([ratio.low, ratio.high], [y, y], color=look["color"], lw=0.8)
                 panel.plot([ratio.value], [y], mfc=face, **look)
         panel.set_xscale("log", base=2)
-        panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}"))
         panel.set_xlabel(f"{label} to the target: rival / ours")
     axes[0][0].set_yticks(range(len(rivals)), rivals)
     axes[0][0].set_ylim(len(rivals) - 0.5, -0.5)
