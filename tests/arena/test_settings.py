@@ -166,10 +166,12 @@ def test_a_sheet_that_does_not_match_its_labels_is_named(tmp_path):
 
 
 def _striped(where):
-    """Write a hundred images whose label can be seen."""
+    """Write a hundred images whose label can be seen: the place of a bright stripe."""
     rng = np.random.default_rng(0)
     labels = np.arange(100) % 10
-    images = (25 * labels[:, None, None, None] + rng.integers(0, 10, (100, 32, 32, 3))).astype(np.uint8)
+    images = rng.integers(0, 100, (100, 32, 32, 3), dtype=np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[3 * label : 3 * label + 3] += 150
     np.savez(where / "cifar10.npz", train_x=images, train_y=labels, test_x=images, test_y=labels)
 
 
@@ -181,6 +183,34 @@ def test_cifar_is_cut_into_squares_of_four_patches(tmp_path):
     lit = task_of("cifar10", str(tmp_path), 0).train_x[0] > 0
     assert lit.any(-1).nonzero().tolist() == [[6, 1]]
     assert lit[6, 1].all()
+
+
+def test_the_network_is_the_convolutional_one_that_torch_would_build(tmp_path):
+    rng = np.random.default_rng(2)
+    images, labels = rng.integers(0, 256, (3, 32, 32, 3), dtype=np.uint8), np.arange(3)
+    np.savez(tmp_path / "cifar10.npz", train_x=images, train_y=labels, test_x=images, test_y=labels)
+    task = task_of("cifar10", str(tmp_path), 0)
+    ours = task.build()
+    with torch.no_grad():
+        for p in ours.parameters():  # norms begin with ones and zeros, which could be in any order
+            p.copy_(torch.from_numpy(rng.normal(0, 0.2, p.shape)))
+    first, norm, _, _, second, later, *_, hidden, _, last = ours
+    torchs = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 32, 4, 4),
+        torch.nn.GroupNorm(1, 32),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(32, 64, 2, 2),
+        torch.nn.GroupNorm(1, 64),
+        torch.nn.ReLU(),
+    )
+    kernels = first.weight.reshape(32, 4, 4, 3).permute(0, 3, 1, 2)
+    pairs = second.weight.reshape(64, 2, 2, 32).permute(0, 3, 1, 2)
+    same = (kernels, first.bias, norm.weight, norm.bias, pairs, second.bias, later.weight, later.bias)
+    torch.nn.utils.vector_to_parameters(torch.cat([w.flatten() for w in same]), torchs.parameters())
+    pixels = (torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255 - 0.47) / 0.25
+    flat = torchs(pixels).permute(0, 2, 3, 1).flatten(1)
+    wanted = last(torch.relu(hidden(flat))).detach().numpy()
+    assert ours(task.train_x).detach().numpy() == pytest.approx(wanted, abs=1e-4)
 
 
 @pytest.mark.parametrize("proximal", [0.0, 0.5])
