@@ -51,7 +51,7 @@ def section(findings: Sequence[tuple[Claim, Finding]], rows: Iterable[Row]) -> s
         shown = [each.ours or "-" for each in found.values()]
         lines.append([claim.says, finding.ours, *shown, f"**{' or '.join(does) or 'none of these'}**"])
     table = markdown_table(["the paper", "ours, by seed", *grids, "it takes"], lines)
-    rest = ["\nNot varied, because many c are compared at once:\n", *untouched, ""] if untouched else []
+    rest = ["\nOf these no variation was run; most compare six c at once:\n", *untouched, ""] if untouched else []
     return "\n".join([_HEAD, _READING, table, *rest])
 
 
