@@ -116,7 +116,22 @@ def test_a_loss_at_an_earlier_target_is_told_and_a_target_that_few_reach_compare
     text = page(some)
     assert "time to 80 %, theirs / ours" in text
     assert "of our energy to 80 %" in text
-    assert "neither got there." in text
+    assert "ours is better in 0 comparisons, a rival in 1, 0 are open. Energy" in text
+
+
+def test_where_nobody_gets_there_nobody_is_better():
+    rows = [row(name, s, None) for name in ("ha-progress", "fedbuff") for s in range(3)]
+    assert "a rival in 0, 0 are open, in 1 neither got there. Energy" in page(arena(rows))
+
+
+@pytest.mark.parametrize(("cheapest", "won"), [(2.0, 1), (30.0, 0)])
+def test_energy_is_counted_with_the_one_of_ours_that_saves_it(cheapest, won):
+    rows = [row("ha-progress", s, 20.0, 50.0 + s) for s in range(3)]
+    rows += [row("tifl", s, 40.0, 10.0 + s) for s in range(3)]
+    text = page(arena(rows))
+    assert "Energy: ours is better in 0 comparisons, a rival in 1, 0 are open." in text
+    rows += [row("cheapest", s, 60.0, cheapest + s) for s in range(3)]
+    assert f"Of the 1 that a rival wins, {won} are won by our `cheapest`" in page(arena(rows))
 
 
 def test_what_is_not_finished_is_marked_and_not_dropped():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
@@ -82,12 +83,10 @@ def page(arena: Arena, stragglers: dict[str, Any] | None = None) -> str:
 
 def _losses(arena: Arena) -> str:
     """Name every comparison that a rival wins, with what it pays for it, and count the rest."""
-    lines, score = [], dict.fromkeys(("ours", "rival", "open", "neither", "not finished"), 0)
+    lines = []
     for setting in arena.about["settings"]:
         name = setting["name"]
-        goal = arena.goal(name)
         for rival in _rivals(arena):
-            score[arena.ratio(name, rival, goal, "time_s").verdict] += 1
             # The last target at which it wins; one loss is told once.
             for target in reversed(range(len(setting["targets"]))):
                 time, energy = (arena.ratio(name, rival, target, what) for what in ("time_s", "energy_j"))
@@ -98,13 +97,39 @@ def _losses(arena: Arena) -> str:
                         f"{why(rival, time, energy, limited=bool(setting.get('power_w')))}."
                     )
                     break
-    count = (
-        f"Time to the target that is compared: ours is sooner in {score['ours']} comparisons, a rival in "
-        f"{score['rival']}, {score['open']} are open, in {score['neither']} neither got there"
-        + (f", {score['not finished']} are not finished" if score["not finished"] else "")
-        + "."
-    )
+    count = f"Time to the target that is compared: {_score(arena, 'time_s')}. Energy: {_energy(arena)}."
     return "\n".join([count, "", *(lines or ["No rival is better in time or in energy."])])
+
+
+def _verdicts(arena: Arena, what: str, ours: str = "") -> list[str]:
+    """Judge every comparison by the target of its setting."""
+    return [
+        arena.ratio(setting["name"], rival, arena.goal(setting["name"]), what, ours).verdict
+        for setting in arena.about["settings"]
+        for rival in _rivals(arena)
+    ]
+
+
+def _score(arena: Arena, what: str) -> str:
+    count = Counter(_verdicts(arena, what))
+    words = f"ours is better in {count['ours']} comparisons, a rival in {count['rival']}"
+    words += f", {count['open']} are open"
+    if count["neither"]:
+        words += f", in {count['neither']} neither got there"
+    return words + (f", {count['not finished']} are not finished" if count["not finished"] else "")
+
+
+def _energy(arena: Arena) -> str:
+    """Say how our pick fares, which was picked for its time, and who saves energy in its place."""
+    lost = [i for i, verdict in enumerate(_verdicts(arena, "energy_j")) if verdict == "rival"]
+    if not lost or "cheapest" not in arena.names:
+        return _score(arena, "energy_j")
+    saved = _verdicts(arena, "energy_j", "cheapest")
+    won = sum(saved[i] == "ours" for i in lost)
+    return (
+        f"{_score(arena, 'energy_j')}; ours is whoever was soonest here. Of the {len(lost)} that a rival "
+        f"wins, {won} are won by our `cheapest`, which takes its time"
+    )
 
 
 #: What a rival does otherwise than ours, which is where its advantage comes from.
@@ -115,7 +140,7 @@ TRAITS = {
     "fednova": "everybody fills the round with epochs on all its data, averaged per step",
     "tifl": "a round asks one tier of like speed, so that rounds of fast learners are short and few work",
     "oort": "a round asks some learners, fast ones that still learn, and takes the first that are back",
-    "fedzero": "a round is as short as half of the learners permit, and only these work",
+    "fedzero": "a round is as short as a share of the learners permits, and only these work",
     "fedasync": "nobody ever waits: the model moves with every reply",
     "fedbuff": "nobody ever waits: the model moves with every few replies",
     "fedcompass": "nobody waits for long: steps are set so that groups arrive together",

@@ -122,8 +122,8 @@ class Arena:
         ]
         return min(tuned)[1] if tuned else "ha-progress"
 
-    def ratio(self, setting: str, rival: str, target: int, what: str) -> Ratio:
-        """Compare a rival with our pick.
+    def ratio(self, setting: str, rival: str, target: int, what: str, ours: str = "") -> Ratio:
+        """Compare a rival with one of ours.
 
         Parameters
         ----------
@@ -133,8 +133,10 @@ class Arena:
             Which of the setting's targets.
         what : str
             "time_s" or "energy_j".
+        ours : str
+            Which; empty: our pick.
         """
-        mine = {row["seed"]: row for row in self.reported(setting, self.pick(setting))}
+        mine = {row["seed"]: row for row in self.reported(setting, ours or self.pick(setting))}
         theirs = {row["seed"]: row for row in self.reported(setting, rival)}
         logs, never, missed = [], 0, 0
         both = sorted(mine.keys() & theirs.keys())

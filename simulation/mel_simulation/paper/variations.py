@@ -20,6 +20,7 @@ _NOT_RUN = (
     "Where the paper's number is not reached: variations of what it leaves open were not run yet "
     "(`flwr-mel sweep variations`).\n"
 )
+_UNTOUCHED = "\nOf these no variation was run; most compare six c at once:\n"
 _READING = """Statements that do not hold for every seed, with one thing changed at a time. *No energy limits*
 is more than any reading of E gives: what it does not reach, no reading does. Placements are the seeds of the
 table above.
@@ -51,7 +52,7 @@ def section(findings: Sequence[tuple[Claim, Finding]], rows: Iterable[Row]) -> s
         shown = [each.ours or "-" for each in found.values()]
         lines.append([claim.says, finding.ours, *shown, f"**{' or '.join(does) or 'none of these'}**"])
     table = markdown_table(["the paper", "ours, by seed", *grids, "it takes"], lines)
-    rest = ["\nOf these no variation was run; most compare six c at once:\n", *untouched, ""] if untouched else []
+    rest = [_UNTOUCHED, *untouched, ""] if untouched else []
     return "\n".join([_HEAD, _READING, table, *rest])
 
 
