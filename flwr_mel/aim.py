@@ -25,13 +25,13 @@ from flwr_mel.solvers.exact import Exact
 #: uneven labels (Dirichlet 0.5). Written by `python -m mel_simulation.paper.evidence` (make docs);
 #: tests/simulation/test_evidence.py computes them again.
 SHIPPED: Mapping[float, tuple[float, float, float]] = {
-    0.9: (13000, 21400, 32000),
-    0.92: (23100, 28000, 51000),
-    0.94: (45600, 54300, 73400),
-    0.95: (64700, 82300, 102600),
-    0.96: (116700, 128700, 152800),
-    0.965: (149100, 165400, 189400),
-    0.97: (215500, 242600, 268200),
+    0.9: (12000, 23200, 33000),
+    0.92: (22600, 28600, 48400),
+    0.94: (43900, 56400, 73200),
+    0.95: (66000, 84400, 102600),
+    0.96: (117500, 131900, 153700),
+    0.965: (152800, 173000, 193200),
+    0.97: (221600, 249400, 274600),
 }
 UNEVEN: Mapping[float, tuple[float, float, float]] = {
     0.9: (26700, 36100, 57700),
