@@ -58,7 +58,7 @@ def _leader(rows: Sequence[Row]) -> str:
         ends = {c: [r["accuracy"][-1] for r in g] for (_, c), g in scheme_rows(group).items()}
         if len(ends) > 1:
             wins[max(ends, key=lambda c: float(np.mean(ends[c])))] += 1
-    words = ", ".join(f"c={c} in {n}" for c, n in sorted(wins.items()))
+    words = ", ".join(f"c={c}: {n}" for c, n in sorted(wins.items()))
     return f"Best HA at the end, of {wins.total()} (T, E): {words}" if wins else ""
 
 
