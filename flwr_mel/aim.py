@@ -25,13 +25,13 @@ from flwr_mel.solvers.exact import Exact
 #: uneven labels (Dirichlet 0.5). Written by `python -m mel_simulation.paper.evidence` (make docs);
 #: tests/simulation/test_evidence.py computes them again.
 SHIPPED: Mapping[float, tuple[float, float, float]] = {
-    0.9: (12000, 23200, 33000),
-    0.92: (22600, 28600, 48400),
-    0.94: (43900, 56400, 73200),
-    0.95: (66000, 84400, 102600),
-    0.96: (117500, 131900, 153700),
-    0.965: (152800, 173000, 193200),
-    0.97: (221600, 249400, 274600),
+    0.9: (12000, 21700, 32800),
+    0.92: (23300, 28400, 47100),
+    0.94: (45900, 55000, 70500),
+    0.95: (68500, 83800, 101700),
+    0.96: (118800, 131900, 155600),
+    0.965: (153900, 173100, 196500),
+    0.97: (222700, 249400, 281800),
 }
 UNEVEN: Mapping[float, tuple[float, float, float]] = {
     0.9: (26700, 36100, 57700),
