@@ -120,15 +120,15 @@ def _score(arena: Arena, what: str) -> str:
 
 
 def _energy(arena: Arena) -> str:
-    """Say how our pick fares, which was picked for its time, and who saves energy in its place."""
+    """Say how our pick fares, which was not picked for its energy, and who saves some in its place."""
     lost = [i for i, verdict in enumerate(_verdicts(arena, "energy_j")) if verdict == "rival"]
     if not lost or "cheapest" not in arena.names:
         return _score(arena, "energy_j")
     saved = _verdicts(arena, "energy_j", "cheapest")
     won = sum(saved[i] == "ours" for i in lost)
     return (
-        f"{_score(arena, 'energy_j')}; ours is whoever was soonest here. Of the {len(lost)} that a rival "
-        f"wins, {won} are won by our `cheapest`, which takes its time"
+        f"{_score(arena, 'energy_j')}. Of the {len(lost)} that a rival wins, {won} are won by our "
+        "`cheapest`, which takes its time"
     )
 
 

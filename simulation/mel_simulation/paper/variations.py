@@ -20,7 +20,7 @@ _NOT_RUN = (
     "Where the paper's number is not reached: variations of what it leaves open were not run yet "
     "(`flwr-mel sweep variations`).\n"
 )
-_UNTOUCHED = "\nOf these no variation was run; most compare six c at once:\n"
+_UNTOUCHED = "\nOf these no variation was run:\n"
 _READING = """Statements that do not hold for every seed, with one thing changed at a time. *No energy limits*
 is more than any reading of E gives: what it does not reach, no reading does. Placements are the seeds of the
 table above.
