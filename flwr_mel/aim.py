@@ -25,13 +25,13 @@ from flwr_mel.solvers.exact import Exact
 #: uneven labels (Dirichlet 0.5). Written by `python -m mel_simulation.paper.evidence` (make docs);
 #: tests/simulation/test_evidence.py computes them again.
 SHIPPED: Mapping[float, tuple[float, float, float]] = {
-    0.9: (12000, 21700, 32800),
-    0.92: (23300, 28400, 47100),
-    0.94: (45900, 55000, 70500),
-    0.95: (68500, 83800, 101700),
-    0.96: (118800, 131900, 155600),
-    0.965: (153900, 173100, 196500),
-    0.97: (222700, 249400, 281800),
+    0.9: (12000, 21800, 34200),
+    0.92: (23400, 28500, 46600),
+    0.94: (46300, 55600, 73200),
+    0.95: (68900, 84000, 105800),
+    0.96: (119000, 133100, 159000),
+    0.965: (154500, 174000, 202400),
+    0.97: (223000, 252000, 294100),
 }
 UNEVEN: Mapping[float, tuple[float, float, float]] = {
     0.9: (26700, 36100, 57700),

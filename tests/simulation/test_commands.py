@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from mel_simulation.sweep.cells import profiles
 from typer.testing import CliRunner
 
 from flwr_mel.cli import app
@@ -101,6 +102,8 @@ def test_help_of_sweep_names_the_profiles():
     said = CliRunner().invoke(app, ["sweep", "--help"]).output
     for name in ("quick", "headline", "paper", "past"):
         assert f"{name}: " in said
+    for text in (text for _, text in profiles().values()):
+        assert text.endswith("."), text  # its file's first line, which is all that is shown
 
 
 def test_a_missing_package_is_named(tmp_path):

@@ -7,6 +7,7 @@ Cells that were not run are said to be missing; nothing is extrapolated.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,6 +26,28 @@ class Verdict(StrEnum):
     PART = "holds in part"
     FAILS = "does not hold"
     MISSING = "not run"
+
+
+#: What is said of several claims with a verdict.
+_OF_MANY = {
+    Verdict.HOLDS: "hold in our runs",
+    Verdict.PART: "hold for some seeds",
+    Verdict.FAILS: "do not hold",
+    Verdict.MISSING: "were not run yet",
+}
+
+
+def counted(verdicts: Sequence[Verdict]) -> str:
+    """Say how many of the paper's statements fared how.
+
+    Parameters
+    ----------
+    verdicts : sequence of Verdict
+        One of each statement.
+    """
+    counts = Counter(verdicts)
+    parts = [f"{counts[v]} {said}" for v, said in _OF_MANY.items() if counts[v]]
+    return f"Of {len(verdicts)} statements of the paper {', '.join(parts)}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ is said of it.
 from __future__ import annotations
 
 import argparse
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -16,7 +16,7 @@ from statistics import mean, median, stdev
 import numpy as np
 
 from flwr_mel._files import atomically
-from mel_simulation.paper.claims import Grid, Verdict
+from mel_simulation.paper.claims import Grid, counted
 from mel_simulation.paper.figures.rivals import baseline_name
 from mel_simulation.paper.pages import markdown_table, write_section
 from mel_simulation.paper.plain_words import per_joule, starving, verdict
@@ -270,15 +270,7 @@ def tally(rows: list[Row]) -> str:
         All cells, those without a curve included.
     """
     grid = Grid.of(rows)
-    counts = Counter(claim.check(grid).verdict for claim in CLAIMS)
-    words = {
-        Verdict.HOLDS: "hold in our runs",
-        Verdict.PART: "hold for some seeds",
-        Verdict.FAILS: "do not hold",
-        Verdict.MISSING: "were not run yet",
-    }
-    parts = [f"{counts[v]} {said}" for v, said in words.items() if counts[v]]
-    return f"Of {len(CLAIMS)} statements of the paper {', '.join(parts)}."
+    return counted([claim.check(grid).verdict for claim in CLAIMS])
 
 
 if __name__ == "__main__":

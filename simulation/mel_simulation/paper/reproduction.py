@@ -8,14 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from flwr_mel._files import atomically
-from mel_simulation.paper.claims import Claim, Finding, Grid, Row, after, updates_to
+from mel_simulation.paper.claims import Claim, Finding, Grid, Row, after, counted, updates_to
 from mel_simulation.paper.figures import TITLES, draw
 from mel_simulation.paper.figures.lemma import draw_lemma
 from mel_simulation.paper.pages import markdown_table
@@ -110,9 +109,7 @@ def sources_of(sources: Sequence[Path]) -> str:
 
 
 def _verdicts(findings: Sequence[tuple[Claim, Finding]]) -> str:
-    counts = Counter(str(finding.verdict) for _, finding in findings)
-    summary = ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
-    return f"## The statements\n\nOf {len(findings)} statements: {summary}.\n"
+    return f"## The statements\n\n{counted([finding.verdict for _, finding in findings])}\n"
 
 
 def claims_table(findings: Sequence[tuple[Claim, Finding]]) -> str:
