@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from mel_simulation.arena.bout import BrokenBout
 from mel_simulation.arena.run import Store, planned
 from mel_simulation.arena.setting import read_profile
 
@@ -42,5 +43,7 @@ def test_bouts_of_a_file_are_not_held_again_and_own_ones_come_first(tmp_path):
     shutil.rmtree(tmp_path / "here" / "bouts")
     left = Store(tmp_path / "here")
     assert sum(left.outcome(bout) is not None for bout in bouts) == 4
+    with pytest.raises(BrokenBout, match="fedavg was another one in its worker"):
+        left.keep(bouts[0], {"bout": bouts[1].key, **row}, [])
     with pytest.raises(ValueError, match=r"results must be an arena\.jsonl"):
         Store(tmp_path, [tmp_path / "nothing.jsonl"])

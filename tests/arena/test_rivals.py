@@ -1,13 +1,17 @@
 """Every rival learns, keeps the books straight and repeats itself; each does what its paper says."""
 
 from dataclasses import replace
+from unittest import mock
 
+import flwr.common as flower
+import flwr.server.strategy as flwr
 import numpy as np
 import pytest
 from mel_simulation.arena.bout import Bout, fight
 from mel_simulation.arena.rivals import OURS, RIVALS, fedzero, tifl
 from mel_simulation.arena.rivals.fedasync import FedAsync
 from mel_simulation.arena.rivals.fedavg import FedAvg
+from mel_simulation.arena.rivals.fedavgm import FedAvgM
 from mel_simulation.arena.rivals.fedbuff import FedBuff
 from mel_simulation.arena.rivals.fedcompass import FedCompass
 from mel_simulation.arena.rivals.fednova import FedNova
@@ -123,6 +127,41 @@ def test_fednova_with_equal_work_is_fedavg():
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.parametrize("rival", [FedProx(0.01, 0.3), FedNova(0.3)])
+def test_a_deadline_too_short_for_all_data_is_filled_with_samples(rival):
+    world = played(rival)
+    first = rounds(world)[0]
+    alone = np.array([event.epochs * event.samples for event in first]) / world.held
+    assert len(first) == 8
+    assert min(alone) < 1 <= max(alone)
+    ends = {e.job: e.at_s for e in world.log if e.what == "arrive"}
+    takes = [ends[event.job] for event in first]
+    assert max(takes) <= 0.3 * world.round_s
+    some = next(event for event in first if event.samples < world.held[event.learner])
+    more = np.where(np.arange(8) == some.learner, some.samples + 1, 0)
+    assert world.seconds(np.ones(8, dtype=int), more)[some.learner] > 0.3 * world.round_s
+
+
+@pytest.mark.parametrize("rival", [FedProx(0.01, 1e-3), FedNova(1e-3), Allocated("ha-asyn", 1e-3)])
+def test_where_nobody_can_do_anything_the_bout_ends(rival):
+    world = played(rival)
+    assert world.version == 0
+    assert not sends(world)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_devices_that_throttle_themselves_keep_the_limit_whoever_asks(name):
+    setting = replace(SMALL, power_w=0.2, throttled=True, rounds=1.5)
+    _, log = fight(Bout(setting, name, 0, 0))  # which audits the log, with the limit
+    sent = {event.job: event for event in log if event.what == "send"}
+    back = [event for event in log if event.what == "arrive"]
+    assert back
+    powers = [event.energy_j / (event.at_s - sent[event.job].at_s) for event in back]
+    assert max(powers) == pytest.approx(0.2)
+    free, _ = fight(Bout(replace(setting, throttled=False), name, 0, 0))
+    assert "throttled" not in free["setting"]
+
+
 def test_tifl_asks_one_tier_at_a_time():
     world = played(TiFL(4))
     tiers = [set(map(int, part)) for part in np.array_split(np.argsort(epoch_seconds(world)), 4)]
@@ -174,14 +213,42 @@ def test_fedcompass_brings_groups_home_together():
 
 @pytest.mark.parametrize("name", OURS)
 def test_ours_keeps_time_energy_and_staleness(name):
+    ours = RIVALS[name][0]
     staleness = 0 if name == "ha-sync" else 2
-    world = played(Allocated(name, 1.0, staleness))
+    world = played(ours)
+    cycle_s = world.round_s * (ours.inner if isinstance(ours, FedAvgM) else ours).cycle
     for some in rounds(world)[:-1]:
         epochs = [event.epochs for event in some]
         assert max(epochs) - min(epochs) <= staleness
-        assert max(event.energy_j for event in some) <= world.round_s * world.setting.power_w
+        assert max(event.energy_j for event in some) <= cycle_s * world.setting.power_w
         ends = [e.at_s for e in world.log if e.what == "arrive" and e.job in {s.job for s in some}]
-        assert max(ends) - some[0].at_s <= world.round_s * (1 + 1e-9)
+        assert max(ends) - some[0].at_s <= cycle_s * (1 + 1e-9)
+
+
+def test_momentum_steps_as_flowers_strategy_does():
+    """Three rounds of FedAvg's averages, given to Flower's own FedAvgM."""
+    short = replace(SMALL, rounds=3.5)
+    world, averages = World(short, 0), []
+    flowers = flwr.FedAvgM(
+        initial_parameters=flower.ndarrays_to_parameters(world.model), server_momentum=0.7, min_fit_clients=1
+    )
+    rival, step = FedAvgM(FedAvg(1), 0.7), World.publish
+
+    def watched(self, weights):
+        averages.append(weights)
+        step(self, weights)
+        result = flower.FitRes(
+            flower.Status(flower.Code.OK, ""), flower.ndarrays_to_parameters(weights), 1, {}
+        )
+        parameters, _ = flowers.aggregate_fit(len(averages), [(None, result)], [])
+        for ours, theirs in zip(self.model, flower.parameters_to_ndarrays(parameters), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+    with mock.patch.object(World, "publish", watched):
+        rival.run(world)
+    assert len(averages) == 3
+    # The first step has no momentum yet, the third one is not the average any more.
+    assert any(abs(a - b).max() > 1e-3 for a, b in zip(averages[-1], world.model, strict=True))
 
 
 def test_fedzero_lets_in_again_by_how_much_more_than_the_mean_somebody_was_used():

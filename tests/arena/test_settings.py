@@ -27,6 +27,7 @@ from tests.counting import calls
         ({"learners": 1}, "learners must be"),
         ({"rounds": 0}, "rounds must be"),
         ({"power_w": -1}, "power_w must be"),
+        ({"power_w": 0, "throttled": True}, "throttled must be"),
     ],
 )
 def test_bad_settings_are_refused_by_name(values, words):
@@ -92,7 +93,8 @@ def test_the_choice_is_made_on_the_tuning_seed_alone(tmp_path):
         assert len(bouts) + later == 6
         assert chosen(profile, setting, "fedavg", store) is None
         reached = None if time_s is None else {"time_s": time_s, "energy_j": 1.0}
-        store.keep(bouts[-1], {"reached": [None, reached], "curve": [[0.0, 0.1, 0.0]]}, [])
+        outcome = {"reached": [None, reached], "curve": [[0.0, 0.1, 0.0]]}
+        store.keep(bouts[-1], {"bout": bouts[-1].key, **outcome}, [])
     assert chosen(profile, setting, "fedavg", store) == 1
     bouts, later = planned(profile, store)
     assert later == 0

@@ -97,5 +97,5 @@ def test_a_tie_at_the_cut_goes_to_whom_it_would_without(tmp_path):
         bout = planned(profile, store)[0][-1]
         assert bout.until_s in (None, 30.0)
         reached = [{"time_s": earlier, "energy_j": 1.0}, {"time_s": time_s, "energy_j": 1.0}]
-        store.keep(bout, {"reached": reached, "curve": [[30.0, 0.5, 0.0]]}, [])
+        store.keep(bout, {"bout": bout.key, "reached": reached, "curve": [[30.0, 0.5, 0.0]]}, [])
     assert chosen(profile, SETTING, "tifl", store) == 1

@@ -5,7 +5,7 @@ from math import exp, log
 import pytest
 from mel_simulation.arena.page import TRAITS, draw, page, write
 from mel_simulation.arena.rivals import OURS, RIVALS
-from mel_simulation.arena.verdict import Arena, written
+from mel_simulation.arena.verdict import Arena, Ratio, corrected, written
 from scipy.stats import ttest_1samp
 from typer.testing import CliRunner
 
@@ -63,17 +63,54 @@ def test_who_never_gets_there_counts_with_what_it_spent_and_cannot_win():
     assert arena(neither).ratio("a", "fedavg", 0, "time_s").verdict == "neither"
 
 
-def test_ours_is_picked_on_the_tuning_seed():
+def test_ours_is_picked_on_the_tuning_seed_beside_its_like():
     rows = [row("ha-asyn", 9, 10.0), row("ha-progress", 9, 30.0), row("ha-progress", 0, 1.0)]
-    assert arena(rows, tuning=9).pick("a") == "ha-asyn"
-    assert arena(rows).pick("a") == "ha-progress"
+    assert arena(rows, tuning=9).pick("a", "fedavg") == "ha-asyn"
+    assert arena(rows).pick("a", "fedavg") == "ha-progress"
+    rows += [row("ha-asyn-m", 9, 5.0)]
+    some = arena(rows, tuning=9)
+    assert some.pick("a", "fedavg") == "ha-asyn"
+    assert some.pick("a", "fedavgm") == some.pick("a", "ha-asyn-m") == "ha-asyn-m"
+    assert arena(rows).pick("a", "fedbuff-m") == "ha-asyn-m"
+
+
+def test_best_meets_best_whatever_it_is_made_of():
+    rows = [
+        row("ha-asyn", 9, 30.0),
+        row("ha-asyn-m", 9, 10.0),
+        row("fedbuff", 9, 20.0),
+        row("fedavg", 9, 90.0),
+    ]
+    for s in range(3):
+        rows += [row("ha-asyn-m", s, 10.0 + s), row("fedbuff", s, 21.0 + 2 * s), row("fedavg", s, 5.0)]
+    text = page(arena(rows, tuning=9))
+    assert "| A setting | ha-asyn-m | fedbuff | 2.09" in text
+    assert "Ours is sooner in 1 settings, the other in 0, 0 are open" in text
+    assert "Best against best" not in page(arena(rows))
+
+
+def test_many_comparisons_are_corrected_by_holm():
+    ps, seeds = [0.04, 0.001, 0.03, 0.012], 3
+
+    def made(p, low=2.0, high=3.0, never=0):
+        return Ratio(1.0, low, high, 3, never, 0, seeds, p)
+
+    assert corrected([made(p) for p in ps]) == ["ours", "ours"]  # 0.03 > 0.05 / 2, and then it ends
+    assert corrected([made(0.001, 0.1, 0.5), made(0.9)]) == ["rival"]
+    assert corrected([made(0.001, 0.1, 0.5, never=1)]) == []
+    ratio = arena(
+        [row("ha-progress", s, t) for s, t in enumerate((10.0, 20.0, 30.0))]
+        + [row("fedavg", s, t) for s, t in enumerate((15.0, 24.0, 50.0))]
+    ).ratio("a", "fedavg", 1, "time_s")
+    logs = [log(b / a) for a, b in ((10.0, 15.0), (20.0, 24.0), (30.0, 50.0))]
+    assert ratio.p == pytest.approx(ttest_1samp(logs, 0).pvalue)
 
 
 def test_a_bout_that_was_cut_short_is_not_picked_and_the_page_tells_of_it():
     cut = {**row("ha-progress", 9, None, end=9.0), "until_s": 9.0, "cut_short": True}
     rows = [row("ha-asyn", 9, 30.0), row("ha-progress", 9, 9.0), cut]
     rows += [row("ha-progress", 0, 10.0), row("fedavg", 0, 20.0)]
-    assert arena(rows, tuning=9).pick("a") == "ha-progress"
+    assert arena(rows, tuning=9).pick("a", "fedavg") == "ha-progress"
     assert "cut short (not counted as failed)" in page(arena(rows, tuning=9))
     assert "cut short" not in page(arena(rows))
 
@@ -102,7 +139,7 @@ def test_every_rival_has_a_reason():
         rows = [row("ha-progress", s, 50.0 + s, 10.0 + s) for s in range(3)]
         rows += [row(rival, s, 20.0 + s, 9.0 + 0.5 * s) for s in range(3)]
         assert f"**{rival}** takes 0.41" in page(arena(rows))
-        assert f": {TRAITS[rival]}; it " in page(arena(rows))
+        assert f"Otherwise than ours {TRAITS[rival]}; it " in page(arena(rows))
 
 
 def test_a_loss_at_an_earlier_target_is_told_and_a_target_that_few_reach_compares_nobody():
@@ -116,12 +153,12 @@ def test_a_loss_at_an_earlier_target_is_told_and_a_target_that_few_reach_compare
     text = page(some)
     assert "time to 80 %, theirs / ours" in text
     assert "of our energy to 80 %" in text
-    assert "ours is better in 0 comparisons, a rival in 1, 0 are open. Energy" in text
+    assert "ours is better in 0 comparisons, a rival in 1, 0 are open (corrected" in text
 
 
 def test_where_nobody_gets_there_nobody_is_better():
     rows = [row(name, s, None) for name in ("ha-progress", "fedbuff") for s in range(3)]
-    assert "a rival in 0, 0 are open, in 1 neither got there. Energy" in page(arena(rows))
+    assert "a rival in 0, 0 are open, in 1 neither got there (corrected" in page(arena(rows))
 
 
 @pytest.mark.parametrize(("cheapest", "won"), [(2.0, 1), (30.0, 0)])
@@ -129,9 +166,18 @@ def test_energy_is_counted_with_the_one_of_ours_that_saves_it(cheapest, won):
     rows = [row("ha-progress", s, 20.0, 50.0 + s) for s in range(3)]
     rows += [row("tifl", s, 40.0, 10.0 + s) for s in range(3)]
     text = page(arena(rows))
-    assert "Energy: ours is better in 0 comparisons, a rival in 1, 0 are open." in text
+    assert "Energy: ours is better in 0 comparisons, a rival in 1, 0 are open (corrected" in text
     rows += [row("cheapest", s, 60.0, cheapest + s) for s in range(3)]
     assert f"Of the 1 that a rival wins, {won} are won by our `cheapest`" in page(arena(rows))
+
+
+def test_settings_of_a_rival_inside_another_are_written_out():
+    rows = [row("ha-progress", s, 50.0 + s) for s in range(3)] + [
+        row("fedavgm", s, 60.0 + s) for s in range(3)
+    ]
+    for each in rows[3:]:
+        each["with"] = {"class": "FedAvgM", "inner": {"class": "FedAvg", "epochs": 3}, "momentum": 0.8}
+    assert "| fedavgm | epochs 3, momentum 0.8 |" in page(arena(rows))
 
 
 def test_what_is_not_finished_is_marked_and_not_dropped():
@@ -147,7 +193,7 @@ def test_what_is_not_finished_is_marked_and_not_dropped():
     assert "## Another\n\n**Not finished: none of its bouts is reported yet.**" in text
     assert "| fedavg (*2 of 3 seeds*) |" in text
     assert "| fedbuff (*0 of 3 seeds*) |  |  |  |  |  | not finished | not finished |" in text
-    assert "3 are not finished." in text
+    assert "3 are not finished (corrected" in text
     assert some.ratio("a", "fedbuff", 0, "time_s").verdict == "not finished"
     assert written(some.ratio("b", "fedavg", 0, "time_s")) == "not finished"
 

@@ -14,7 +14,9 @@ from mel_simulation.arena.world import Event, Look
 _CLOSE = 1e-9
 
 
-def audit(costs: Coefficients, log: Sequence[Event], looks: Sequence[Look]) -> list[str]:
+def audit(
+    costs: Coefficients, log: Sequence[Event], looks: Sequence[Look], power_w: float = 0.0
+) -> list[str]:
     """Return what is wrong with a bout; empty: nothing.
 
     Parameters
@@ -25,6 +27,8 @@ def audit(costs: Coefficients, log: Sequence[Event], looks: Sequence[Look]) -> l
         What happened, in order.
     looks : sequence of Look
         The curve that is to be believed.
+    power_w : float
+        What nobody's job may exceed; 0: no limit.
     """
     wrong: list[str] = []
     open_jobs: dict[int, Event] = {}
@@ -50,9 +54,9 @@ def audit(costs: Coefficients, log: Sequence[Event], looks: Sequence[Look]) -> l
             wrong.append(f"job {event.job} comes back at {event.at_s:g} s and is not out")
         else:
             sent = open_jobs.pop(event.job)
-            wrong += _returned(costs, sent, event)
+            wrong += _returned(costs, sent, event, power_w)
             spans.append((sent.at_s, event.at_s, event.energy_j))
-    spans += [(e.at_s, e.at_s + _time(costs, e), _energy(costs, e)) for e in open_jobs.values()]
+    spans += [(e.at_s, e.at_s + _time(costs, e, power_w), _energy(costs, e)) for e in open_jobs.values()]
     for look in looks:
         spent = sum(_spent(span, look.at_s) for span in spans)
         if abs(spent - look.energy_j) > _CLOSE * max(1.0, spent):
@@ -60,8 +64,8 @@ def audit(costs: Coefficients, log: Sequence[Event], looks: Sequence[Look]) -> l
     return wrong
 
 
-def _returned(costs: Coefficients, sent: Event, event: Event) -> list[str]:
-    takes, costs_j = _time(costs, sent), _energy(costs, sent)
+def _returned(costs: Coefficients, sent: Event, event: Event, power_w: float) -> list[str]:
+    takes, costs_j = _time(costs, sent, power_w), _energy(costs, sent)
     lasted = event.at_s - sent.at_s
     if event.what == "arrive":
         if abs(lasted - takes) > _CLOSE * max(1.0, takes, event.at_s):
@@ -76,9 +80,10 @@ def _returned(costs: Coefficients, sent: Event, event: Event) -> list[str]:
     return []
 
 
-def _time(costs: Coefficients, job: Event) -> float:
+def _time(costs: Coefficients, job: Event, power_w: float) -> float:
     k, work = job.learner, job.epochs * job.samples
-    return float(costs.c2[k] * work + costs.c1[k] * job.samples + costs.c0[k])
+    takes = float(costs.c2[k] * work + costs.c1[k] * job.samples + costs.c0[k])
+    return max(takes, _energy(costs, job) / power_w) if power_w else takes
 
 
 def _energy(costs: Coefficients, job: Event) -> float:

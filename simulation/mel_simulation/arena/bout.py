@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from math import inf
 from typing import Any
 
@@ -49,13 +49,21 @@ class Bout:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all that the result depends on."""
-        where = {
-            key: value for key, value in asdict(self.setting).items() if key not in ("data_dir", "title")
-        }
+        where = asdict(self.setting)
+        for key in ("data_dir", "title", *(() if self.setting.throttled else ("throttled",))):
+            del where[key]
         rival = RIVALS[self.rival][self.choice]
-        about = {"class": type(rival).__name__, **asdict(rival)}  # type: ignore[call-overload]
-        whole = {"setting": where, "rival": self.rival, "with": about, "seed": self.seed}
+        whole = {"setting": where, "rival": self.rival, "with": _described(rival), "seed": self.seed}
         return whole if self.until_s is None else {**whole, "until_s": self.until_s}
+
+
+def _described(rival: Any) -> dict[str, Any]:
+    """Return a rival's class and settings, those of a rival inside it included."""
+    values = ((field.name, getattr(rival, field.name)) for field in fields(rival))
+    return {
+        "class": type(rival).__name__,
+        **{name: _described(value) if is_dataclass(value) else value for name, value in values},
+    }
 
 
 def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
@@ -74,7 +82,8 @@ def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
     """
     world = World(bout.setting, bout.seed, inf if bout.until_s is None else bout.until_s)
     RIVALS[bout.rival][bout.choice].run(world)
-    if wrong := audit(world.costs, world.log, world.looks):
+    limit = bout.setting.power_w if bout.setting.throttled else 0.0
+    if wrong := audit(world.costs, world.log, world.looks, limit):
         raise BrokenBout(f"{bout.rival} in {bout.setting.name}, seed {bout.seed}: {'; '.join(wrong[:3])}")
     reached = []
     for target in bout.setting.targets:

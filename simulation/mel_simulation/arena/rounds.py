@@ -89,9 +89,42 @@ def epoch_seconds(world: World, epochs: int = 1) -> FloatArray:
     return world.seconds(np.full(len(world), epochs, dtype=np.int64), world.held)
 
 
-def most_epochs(world: World, seconds: float, most: int) -> IntArray:
-    """Return how many epochs on all data fit into a time for each, at most `most`."""
+def fill(world: World, seconds: float, most: int, *label: int, proximal: float = 0.0) -> list[Job]:
+    """Give everybody what fits into a time: epochs on all its data, or one on as many samples as fit.
+
+    Parameters
+    ----------
+    world : World
+        Where.
+    seconds : float
+        The time.
+    most : int
+        Most epochs of a learner.
+    *label : int
+        By which samples are drawn where not all fit: the round's number.
+    proximal : float
+        mu of FedProx.
+    """
     fits = np.zeros(len(world), dtype=np.int64)
     for epochs in range(1, most + 1):
         fits[epoch_seconds(world, epochs) <= seconds] = epochs
-    return fits
+    jobs = []
+    for k, whole in enumerate(fits):
+        if whole:
+            jobs.append(world.send(k, int(whole), proximal=proximal))
+        elif some := _samples_within(world, k, seconds):
+            jobs.append(world.send(k, 1, world.choose(k, some, *label), proximal=proximal))
+    return jobs
+
+
+def _samples_within(world: World, learner: int, seconds: float) -> int:
+    """Return how many samples a learner passes once in a time, by bisection."""
+    ones = np.ones(len(world), dtype=np.int64)
+    low, high = 0, int(world.held[learner])
+    while low < high:
+        middle = (low + high + 1) // 2
+        if world.seconds(ones, middle * ones)[learner] <= seconds:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -20,7 +20,7 @@ from flwr_mel._files import atomically
 from flwr_mel._processes import orderly, undisturbed
 from flwr_mel._validate import complain
 from mel_simulation.app.run_dir import versions
-from mel_simulation.arena.bout import Bout, fight
+from mel_simulation.arena.bout import Bout, BrokenBout, fight
 from mel_simulation.arena.rivals import RIVALS
 from mel_simulation.arena.setting import Profile, Setting
 from mel_simulation.engine.ray_start import start_ray
@@ -65,6 +65,8 @@ class Store:
 
     def keep(self, bout: Bout, outcome: Outcome, log: Sequence[Any]) -> None:
         """Keep a finished bout: its log first, so that no outcome is without one."""
+        if outcome["bout"] != bout.key:
+            raise BrokenBout(f"{bout.rival} was another one in its worker: the code was changed meanwhile")
         lines = [
             json.dumps({k: v for k, v in asdict(event).items() if v not in (-1, 0, 0.0)}) for event in log
         ]

@@ -48,6 +48,9 @@ class Setting:
         How long a bout may last, in rounds of plain FedAvg with one epoch on all data.
     power_w : float
         Energy limit of a learner per second of a cycle, W; 0: none.
+    throttled : bool
+        Whether devices keep the limit themselves, whoever gives them work: a job takes as long as its energy
+        at `power_w`. Else only those keep it who plan by it.
     data_dir : str
         Where the data are; empty: where the simulation looks for them. Not part of the result.
     """
@@ -62,6 +65,7 @@ class Setting:
     targets: tuple[float, ...] = (0.9,)
     rounds: float = 20.0
     power_w: float = 1.0
+    throttled: bool = False
     data_dir: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +76,8 @@ class Setting:
         count("learners", self.learners, least=2)
         number("rounds", self.rounds, above=0)
         number("power_w", self.power_w, least=0)
+        if self.throttled and not self.power_w:
+            raise complain("throttled", "false where there is no power_w", self.throttled)
         object.__setattr__(self, "targets", tuple(self.targets))
         rising = list(self.targets) == sorted(set(self.targets)) and self.targets
         if not rising or not all(0 < target < 1 for target in self.targets):

@@ -62,7 +62,7 @@ WAYS = {
     "FedProx, mu = 1": Way(mu=1.0),
     "ours, half of the samples, d_k-weighted": Way(share=0.5),
     "ours, half of the samples, FedNova by d_k": Way(share=0.5, average=Average.NOVA),
-    "ours, all samples, FedNova by d_k": Way(share=1.0, average=Average.NOVA),
+    "FedNova, partial work (which ours is with all samples)": Way(share=1.0, average=Average.NOVA),
     "ours, half of the samples, d_k-weighted, mu = 1": Way(share=0.5, mu=1.0),
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from scipy.stats import t
 
-from mel_simulation.arena.rivals import OURS, RIVALS
+from mel_simulation.arena.rivals import MOMENTUM, OURS, RIVALS
 from mel_simulation.arena.run import mark, read_outcomes
 
 Row = dict[str, Any]
@@ -34,6 +34,8 @@ class Ratio:
         Seeds in which ours did not; the ratio is too large then.
     seeds : int
         Seeds with which both are finished.
+    p : float
+        Of the hypothesis that both take the same.
     """
 
     value: float
@@ -43,6 +45,7 @@ class Ratio:
     never: int
     missed: int
     seeds: int
+    p: float = 1.0
 
     @property
     def verdict(self) -> str:
@@ -111,16 +114,35 @@ class Arena:
             and row["seed"] in self.about["seeds"]
         ]
 
-    def pick(self, setting: str) -> str:
-        """Return which of ours stands for us: the best one on the tuning seed, else ha-progress."""
+    def pick(self, setting: str, beside: str) -> str:
+        """Return which of ours stands beside a contestant: one with momentum beside those that have it.
+
+        Parameters
+        ----------
+        setting, beside : str
+            Where, beside whom.
+        """
+        alike = [name for name in self.names if name in OURS and (name in MOMENTUM) == (beside in MOMENTUM)]
+        return self.best(setting, alike) or (alike[0] if len(alike) == 1 else "ha-progress")
+
+    def best(self, setting: str, among: Sequence[str]) -> str:
+        """Return who was best on the tuning seed, of some; empty: nobody is known to be.
+
+        Parameters
+        ----------
+        setting : str
+            Where.
+        among : sequence of str
+            Of whom.
+        """
         tuned = [
             (mark(row), row["rival"])
             for row in self.rows
             if row["setting"]["name"] == setting
-            and row["rival"] in OURS
+            and row["rival"] in among
             and row["seed"] == self.about["tuning_seed"]
         ]
-        return min(tuned)[1] if tuned else "ha-progress"
+        return min(tuned)[1] if tuned else ""
 
     def ratio(self, setting: str, rival: str, target: int, what: str, ours: str = "") -> Ratio:
         """Compare a rival with one of ours.
@@ -134,9 +156,9 @@ class Arena:
         what : str
             "time_s" or "energy_j".
         ours : str
-            Which; empty: our pick.
+            Which; empty: our pick beside it.
         """
-        mine = {row["seed"]: row for row in self.reported(setting, ours or self.pick(setting))}
+        mine = {row["seed"]: row for row in self.reported(setting, ours or self.pick(setting, rival))}
         theirs = {row["seed"]: row for row in self.reported(setting, rival)}
         logs, never, missed = [], 0, 0
         both = sorted(mine.keys() & theirs.keys())
@@ -169,8 +191,33 @@ def _interval(logs: Sequence[float], never: int, missed: int, seeds: int) -> Rat
     middle, n = mean(logs), len(logs)
     if n < 2:
         return Ratio(exp(middle), 0.0, inf, n, never, missed, seeds)
-    half = float(t.ppf(0.975, n - 1)) * stdev(logs) / sqrt(n)
-    return Ratio(exp(middle), exp(middle - half), exp(middle + half), n, never, missed, seeds)
+    error = stdev(logs) / sqrt(n)
+    half = float(t.ppf(0.975, n - 1)) * error
+    p = 2 * float(t.sf(abs(middle) / error, n - 1)) if error else float(not middle)
+    return Ratio(exp(middle), exp(middle - half), exp(middle + half), n, never, missed, seeds, p)
+
+
+def corrected(ratios: Sequence[Ratio]) -> list[str]:
+    """Judge many comparisons at once, by Holm: all verdicts are right with 95 %, if seeds are normal.
+
+    Parameters
+    ----------
+    ratios : sequence of Ratio
+        All that are looked at.
+
+    Returns
+    -------
+    list of str
+        "ours" or "rival" of those that remain.
+    """
+    remain = []
+    line = sorted((r for r in ratios if r.pairs > 1), key=lambda r: r.p)
+    for i, ratio in enumerate(line):
+        if ratio.p > 0.05 / (len(line) - i):
+            break
+        if ratio.verdict in ("ours", "rival"):
+            remain.append(ratio.verdict)
+    return remain
 
 
 def written(ratio: Ratio) -> str:

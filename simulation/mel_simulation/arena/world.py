@@ -8,6 +8,7 @@ written into `World.log`, from which `mel_simulation.arena.audit` reckons everyt
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -121,7 +122,11 @@ class World:
         self.parts = setting.parts(seed)
         self.held = np.array([len(part) for part in self.parts])
         self.costs = setting.coefficients(seed)
+        #: Seconds that a joule takes at least.
+        self.rest_s = 1 / setting.power_w if setting.throttled else 0.0
         self.model: Weights = self.task.initial(seed)
+        #: How the server goes from its model to the one that a rival publishes: at once, or by a rule.
+        self.server: Callable[[Weights, Weights], Weights] = lambda _, wanted: wanted
         self.version, self.now = 0, 0.0
         self.looks: list[Look] = []
         self.log: list[Event] = []
@@ -150,7 +155,8 @@ class World:
 
     def seconds(self, epochs: IntArray, samples: IntArray) -> FloatArray:
         """Return how long everybody would take; 0 where there is nothing to do."""
-        return self.costs.time_s(epochs, samples)
+        takes = self.costs.time_s(epochs, samples)
+        return np.maximum(takes, self.rest_s * self.joules(epochs, samples)) if self.rest_s else takes
 
     def joules(self, epochs: IntArray, samples: IntArray) -> FloatArray:
         """Return what everybody would spend."""
@@ -228,7 +234,7 @@ class World:
 
     def publish(self, weights: Weights) -> None:
         """Make a new version of the model."""
-        self.model, self.version = weights, self.version + 1
+        self.model, self.version = self.server(self.model, weights), self.version + 1
         self.log.append(Event("model", self.now, version=self.version))
 
     def energy_j(self) -> float:

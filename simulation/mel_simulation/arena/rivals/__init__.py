@@ -5,6 +5,7 @@ from __future__ import annotations
 from mel_simulation.arena.rivals import (
     fedasync,
     fedavg,
+    fedavgm,
     fedbuff,
     fedcompass,
     fednova,
@@ -19,6 +20,7 @@ from mel_simulation.arena.rivals.rival import Rival
 #: Settings of every rival, the usual one first. All have the same number, so that all are tuned alike.
 RIVALS: dict[str, tuple[Rival, ...]] = {
     **fedavg.RIVALS,
+    **fedavgm.RIVALS,
     **fedprox.RIVALS,
     **fednova.RIVALS,
     **tifl.RIVALS,
@@ -31,5 +33,7 @@ RIVALS: dict[str, tuple[Rival, ...]] = {
 }
 #: Which of them are ours.
 OURS = tuple(ours.RIVALS)
+#: Which of them have a server with momentum.
+MOMENTUM = tuple(name for name, choices in RIVALS.items() if isinstance(choices[0], fedavgm.FedAvgM))
 
-__all__ = ["OURS", "RIVALS", "Rival"]
+__all__ = ["MOMENTUM", "OURS", "RIVALS", "Rival"]

@@ -1,6 +1,8 @@
 """FedAvg: everybody does the same epochs on all its data; the round waits, or drops who is late.
 
-McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017.
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017;
+nobody is sampled here, TiFL, Oort and FedZero choose learners. Costs do not change, so that those who are
+dropped are always the same; what they spent by then is spent.
 """
 
 from __future__ import annotations

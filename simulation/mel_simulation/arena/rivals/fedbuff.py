@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mel_simulation.arena.rivals.fedavgm import FedAvgM
+from mel_simulation.arena.rivals.rival import Rival
 from mel_simulation.arena.rounds import moved
 from mel_simulation.arena.world import Arrival, World
 
@@ -49,6 +51,7 @@ class FedBuff:
             world.send(arrival.job.learner, self.epochs)
 
 
-RIVALS = {
-    "fedbuff": (FedBuff(), FedBuff(5), FedBuff(10, 3), FedBuff(5, 3)),
+RIVALS: dict[str, tuple[Rival, ...]] = {
+    "fedbuff": (FedBuff(), FedBuff(5), FedBuff(3), FedBuff(5, 3)),
+    "fedbuff-m": tuple(FedAvgM(FedBuff(buffer), momentum) for buffer in (10, 5) for momentum in (0.3, 0.5)),
 }

@@ -99,9 +99,11 @@ class FedCompass:
 
 
 def _speed(world: World, learner: int) -> tuple[float, float]:
-    """Return the seconds of an exchange and of a step."""
-    c = world.costs
-    return float(c.c0[learner]), float((c.c2[learner] + c.c1[learner]) * world.task.batch)
+    """Return the seconds of an exchange and of a step, or more where a job's energy takes longer."""
+    c, batch, rest_s = world.costs, world.task.batch, world.rest_s
+    exchange = max(c.c0[learner], rest_s * c.g0[learner])
+    step = max((c.c2[learner] + c.c1[learner]) * batch, rest_s * (c.g2[learner] + c.g1[learner]) * batch)
+    return float(exchange), float(step)
 
 
 def _rows(world: World, learner: int, samples: int) -> IntArray:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flwr_mel.orchestrator.averaging import Average
-from mel_simulation.arena.rounds import blended, gather, most_epochs
+from mel_simulation.arena.rivals.fedavgm import with_momentum
+from mel_simulation.arena.rivals.rival import Rival
+from mel_simulation.arena.rounds import blended, fill, gather
 from mel_simulation.arena.world import World
 
 
@@ -28,15 +30,25 @@ class FedNova:
     deadline: float = 1.0
     epochs: int = 5
 
+    @property
+    def average(self) -> Average:
+        """By what learners hold; by what they did where the deadline is too short for all of it."""
+        return Average.NOVA_HELD if self.deadline >= 1 else Average.NOVA
+
     def run(self, world: World) -> None:
         """Send what fits, wait, average what they did per step."""
-        fits = most_epochs(world, self.deadline * world.round_s, self.epochs)
+        deadline_s, number = self.deadline * world.round_s, 0
         while not world.over:
-            back = gather(world, [world.send(k, int(n)) for k, n in enumerate(fits) if n])
+            number += 1
+            jobs = fill(world, deadline_s, self.epochs, number)
+            back = gather(world, jobs)
             if back and not world.over:
-                world.publish(blended(world, back, Average.NOVA_HELD))
+                world.publish(blended(world, back, self.average))
+            if not jobs:
+                world.wait()
 
 
-RIVALS = {
-    "fednova": (FedNova(), FedNova(1.0, 10), FedNova(2.0, 10), FedNova(1.0, 3)),
+RIVALS: dict[str, tuple[Rival, ...]] = {
+    "fednova": (FedNova(), FedNova(1.0, 10), FedNova(0.5), FedNova(0.25)),
+    "fednova-m": with_momentum(FedNova(0.25), FedNova(0.125)),
 }

@@ -1,4 +1,4 @@
-"""FedProx with partial work: a deadline, within which everybody does as many epochs as it can.
+"""FedProx with partial work: a deadline, within which everybody does as much as it can.
 
 Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020: devices may do inexact work, and a
 proximal term keeps them near the model they began with.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mel_simulation.arena.rounds import average, gather, held_by, most_epochs
+from mel_simulation.arena.rounds import average, fill, gather, held_by
 from mel_simulation.arena.world import World
 
 
@@ -32,9 +32,10 @@ class FedProx:
 
     def run(self, world: World) -> None:
         """Send what fits, wait, average by what they hold."""
-        fits = most_epochs(world, self.deadline * world.round_s, self.epochs)
+        deadline_s, number = self.deadline * world.round_s, 0
         while not world.over:
-            jobs = [world.send(k, int(n), proximal=self.proximal) for k, n in enumerate(fits) if n]
+            number += 1
+            jobs = fill(world, deadline_s, self.epochs, number, proximal=self.proximal)
             back = gather(world, jobs)
             if back and not world.over:
                 world.publish(average(back, held_by(world, back)))
@@ -43,5 +44,5 @@ class FedProx:
 
 
 RIVALS = {
-    "fedprox": (FedProx(), FedProx(0.1), FedProx(0.01, 2.0, 10), FedProx(0.1, 2.0, 10)),
+    "fedprox": (FedProx(), FedProx(0.1), FedProx(0.01, 0.5), FedProx(0.01, 0.25)),
 }

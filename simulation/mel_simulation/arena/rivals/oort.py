@@ -1,7 +1,8 @@
 """Oort: learners are chosen for the loss they still have and the time they take.
 
 Lai et al., "Oort: Efficient Federated Learning via Guided Participant Selection", OSDI 2021. The statistical
-utility uses the mean training loss of the last epoch in place of the root mean square over samples.
+utility uses the mean training loss of the last epoch in place of the root mean square over samples. The pacer
+looks back five rounds in place of twenty, as bouts are short; learners that were cut off stay to be explored.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from flwr_mel.allocation import AllocationProblem, Solution, Status, allocate
 from flwr_mel.learners import least_batch
 from flwr_mel.orchestrator.averaging import Average
 from flwr_mel.solvers.schemes import SchemeName, scheme
+from mel_simulation.arena.rivals.fedavgm import with_momentum
+from mel_simulation.arena.rivals.rival import Rival
 from mel_simulation.arena.rounds import blended, gather
 from mel_simulation.arena.world import World
 
@@ -52,6 +54,8 @@ class Allocated:
             back = gather(world, jobs)
             if back and not world.over:
                 world.publish(blended(world, back, self.average))
+            if not jobs:
+                world.wait()
 
     def _plan(self, world: World) -> Solution:
         time_s = self.cycle * world.round_s
@@ -67,7 +71,7 @@ class Allocated:
             max_samples=world.held,
         )
         plan = allocate(problem, which.solver, throw=False)
-        if plan.status is Status.INFEASIBLE and plan.diagnosis is not None:
+        if plan.status is Status.INFEASIBLE and plan.diagnosis is not None and plan.diagnosis.carried:
             plan = allocate(problem.replace(total_samples=plan.diagnosis.carried), which.solver)
         return plan
 
@@ -78,4 +82,10 @@ def _grid(name: str) -> tuple[Allocated, ...]:
     return first, shorter, replace(first, average=Average.NOVA), replace(shorter, average=Average.NOVA)
 
 
-RIVALS = {name: _grid(name) for name in ("ha-asyn", "ha-sync", "ha-progress", "soonest", "cheapest")}
+RIVALS: dict[str, tuple[Rival, ...]] = {
+    **{name: _grid(name) for name in ("ha-asyn", "ha-sync", "ha-progress", "soonest", "cheapest")},
+    # Around FedAvgM, whose momentum makes up for what short cycles do little of.
+    "ha-asyn-m": with_momentum(
+        *(Allocated("ha-asyn", cycle, average=Average.NOVA) for cycle in (0.25, 0.125)),
+    ),
+}

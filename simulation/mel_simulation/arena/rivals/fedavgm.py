@@ -1,0 +1,74 @@
+"""FedAvgM: the server does not jump to the average but moves towards it with momentum.
+
+Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+Classification", 2019; Flower's `FedAvgM` with its rate of 1 (tested). What makes the average may be any
+rival: ours in it is `MelStrategy(FedAvgM(...))`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flwr_mel._validate import FloatArray
+from mel_simulation.arena.rivals.fedavg import FedAvg
+from mel_simulation.arena.rivals.rival import Rival
+from mel_simulation.arena.world import World
+from mel_simulation.scenario.network import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class FedAvgM:
+    """A rival whose models are stepped to with momentum.
+
+    Parameters
+    ----------
+    inner : Rival
+        Whose models.
+    momentum : float
+        How much of the last step is in the next one.
+    """
+
+    inner: Rival
+    momentum: float = 0.8
+
+    def run(self, world: World) -> None:
+        """Let the rival run in a world whose server has momentum."""
+        world.server = Momentum(self.momentum)
+        self.inner.run(world)
+
+
+class Momentum:
+    """A server's step with momentum: every step is its change and a share of the step before.
+
+    Parameters
+    ----------
+    share : float
+        Of the step before.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self._step: list[FloatArray] = []
+
+    def __call__(self, model: Weights, wanted: Weights) -> Weights:
+        """Return the next model.
+
+        Parameters
+        ----------
+        model, wanted : list of arrays
+            Where the server is, and what has been made of the replies.
+        """
+        changes = [new.astype(np.float64) - old for old, new in zip(model, wanted, strict=True)]
+        last = self._step or [np.zeros_like(change) for change in changes]
+        self._step = [self.share * old + new for old, new in zip(last, changes, strict=True)]
+        return [(old + step).astype(old.dtype) for old, step in zip(model, self._step, strict=True)]
+
+
+def with_momentum(*rivals: Rival) -> tuple[FedAvgM, ...]:
+    """Return each of some rivals with a strong and a weak momentum."""
+    return tuple(FedAvgM(rival, momentum) for momentum in (0.8, 0.5) for rival in rivals)
+
+
+RIVALS = {"fedavgm": with_momentum(FedAvg(1), FedAvg(3))}
