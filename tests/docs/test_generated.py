@@ -1,6 +1,7 @@
 """Pages that come from results are what the committed results give: `make docs` would change nothing."""
 
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,10 @@ def test_every_figure_of_the_pages_is_there_and_is_drawn_from_results(docs):
         assert (ROOT / "docs/figures" / f"{name}.png").is_file()
         shown = [page for page in PAGES if f"figures/{name}.png" in (out / page).read_text(encoding="utf-8")]
         assert shown, f"{name} is on no page"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_headings_stand_apart_from_what_is_above_them(docs, name):
+    lines = (docs[0] / name).read_text(encoding="utf-8").splitlines()
+    tight = [line for above, line in pairwise(lines) if line.startswith("#") and above]
+    assert not tight

@@ -22,8 +22,9 @@ _NOT_RUN = (
 )
 _UNTOUCHED = "\nOf these no variation was run:\n"
 _READING = """Statements that do not hold for every seed, with one thing changed at a time. *No energy limits*
-is more than any reading of E gives: what it does not reach, no reading does. Placements are the seeds of the
-table above.
+is more than any reading of E gives: what it does not reach, no reading does. Placements of "ours" are the
+seeds of the table above; variations have seed 0 alone, and where a statement is about several T, those that
+are named. A dash: this was not varied there.
 """
 
 
@@ -52,8 +53,8 @@ def section(findings: Sequence[tuple[Claim, Finding]], rows: Iterable[Row]) -> s
         shown = [each.ours or "-" for each in found.values()]
         lines.append([claim.says, finding.ours, *shown, f"**{' or '.join(does) or 'none of these'}**"])
     table = markdown_table(["the paper", "ours, by seed", *grids, "it takes"], lines)
-    rest = [_UNTOUCHED, *untouched, ""] if untouched else []
-    return "\n".join([_HEAD, _READING, table, *rest])
+    rest = [_UNTOUCHED, *untouched] if untouched else []
+    return "\n".join([_HEAD, _READING, table, *rest, ""])
 
 
 def variation(row: Row) -> str:

@@ -79,7 +79,8 @@ class Allocated:
 def _grid(name: str) -> tuple[Allocated, ...]:
     first = Allocated(name, staleness=0 if SchemeName(name).synchronous else 2)
     shorter = replace(first, cycle=0.5)
-    return first, shorter, replace(first, average=Average.NOVA), replace(shorter, average=Average.NOVA)
+    nova = replace(shorter, average=Average.NOVA)
+    return first, shorter, nova, replace(nova, cycle=0.25)
 
 
 RIVALS: dict[str, tuple[Rival, ...]] = {
