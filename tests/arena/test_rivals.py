@@ -24,6 +24,8 @@ from mel_simulation.arena.rounds import average, epoch_seconds
 from mel_simulation.arena.setting import Setting
 from mel_simulation.arena.world import World
 
+from flwr_mel.orchestrator.averaging import Average
+
 SMALL = Setting("small", "Small", "digits", samples=400, learners=8, targets=(0.99,), rounds=3)
 
 
@@ -140,6 +142,14 @@ def test_a_deadline_too_short_for_all_data_is_filled_with_samples(rival):
     some = next(event for event in first if event.samples < world.held[event.learner])
     more = np.where(np.arange(8) == some.learner, some.samples + 1, 0)
     assert world.seconds(np.ones(8, dtype=int), more)[some.learner] > 0.3 * world.round_s
+
+
+def test_where_time_is_for_one_epoch_only_ours_is_to_fill_it():
+    free = replace(SMALL, power_w=0.0)
+    ours, filled = played(Allocated("ha-asyn", 0.1, average=Average.NOVA), free), played(FedNova(0.1), free)
+    assert {event.epochs for event in sends(ours)} == {1}
+    assert ours.log == filled.log
+    assert ours.looks == filled.looks
 
 
 @pytest.mark.parametrize("rival", [FedProx(0.01, 1e-3), FedNova(1e-3), Allocated("ha-asyn", 1e-3)])

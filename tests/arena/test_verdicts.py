@@ -85,7 +85,15 @@ def test_best_meets_best_whatever_it_is_made_of():
         rows += [row("ha-asyn-m", s, 10.0 + s), row("fedbuff", s, 21.0 + 2 * s), row("fedavg", s, 5.0)]
     text = page(arena(rows, tuning=9))
     assert "| A setting | ha-asyn-m | fedbuff | 2.09" in text
-    assert "Ours is sooner in 1 settings, the other in 0, 0 are open" in text
+    assert "Of 1 settings ours is sooner than any other in 1 and later in 0; it is sooner than what" in text
+    rows += [row("fednova-m", s, 5.0 + s) for s in (0, 1, 2, 9)]
+    rows[-1]["reached"] = rows[0]["reached"][:1] * 2  # 30 s: not as soon as fedbuff on the tuning seed
+    assert "| A setting | ha-asyn-m | fedbuff |" in page(arena(rows, tuning=9))
+    rows[-1] = row("fednova-m", 9, 15.0)
+    text = page(arena(rows, tuning=9))
+    assert "| A setting | ha-asyn-m | fednova-m | 0.54" in text
+    assert "| fedbuff | 2.09" in text
+    assert "in 0 and later in 1; it is sooner than what is published in 1 and later in 0." in text
     assert "Best against best" not in page(arena(rows))
 
 
@@ -210,3 +218,13 @@ def test_an_unknown_profile_is_an_error_that_names_the_known_ones(tmp_path):
     done = CliRunner().invoke(cli, ["arena", "tomorrow"])
     assert done.exit_code == 2
     assert "quick" in done.output
+
+
+def test_no_two_settings_look_alike():
+    rows = [row(name, s, 10.0 + s) for name in ("ha-progress", "fedavg") for s in range(3)]
+    some = arena(rows)
+    for name in "bcdefghij":
+        some.about["settings"].append({**SETTING, "name": name})
+        some = Arena(some.about, (*some.rows, *({**each, "setting": {"name": name}} for each in rows)))
+    marks = [(line.get_color(), line.get_marker()) for line in draw(some).legends[-1].get_lines()]
+    assert len(set(marks)) == len(marks) == 10
