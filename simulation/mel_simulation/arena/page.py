@@ -76,7 +76,8 @@ def page(arena: Arena, stragglers: dict[str, Any] | None = None) -> str:
         "were tried one after the other, and a bout of the tuning was cut short (not counted as failed) when "
         "an earlier setting had been at the last target by then: it could not be chosen any more."
         if tuned
-        else "Every contestant has its usual settings; nothing was tuned. Ours is ha-progress."
+        else "Every contestant has its usual settings; nothing was tuned. Ours is ha-progress, and ha-asyn-m "
+        "beside those with momentum."
     )
     seeds = f"Seeds {', '.join(map(str, about['seeds']))}."
     missing = about["bouts"] - len(arena.rows)
@@ -280,32 +281,28 @@ def draw(arena: Arena) -> Figure:
                 ratio = arena.ratio(setting["name"], rival, arena.goal(setting["name"]), what)
                 if not ratio.pairs:
                     continue
-                look = {
-                    "color": style.COLOURS[i % 8],
-                    "marker": style.MARKERS[(i + i // 8) % 8],
-                    "ms": 4,
-                    "ls": "",
-                }
+                look = _mark(i)
                 face = "white" if ratio.never or ratio.missed else look["color"]
                 y = place + nudge[i]
                 if isfinite(ratio.high):
                     panel.plot([ratio.low, ratio.high], [y, y], color=look["color"], lw=0.8)
-                panel.plot([ratio.value], [y], mfc=face, **look)
+                panel.plot([ratio.value], [y], mfc=face, ms=4, **look)
         panel.set_xscale("log", base=2)
         panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}"))
         panel.set_xlabel(f"{label} to the target: rival / ours")
     axes[0][0].set_yticks(range(len(rivals)), rivals)
     axes[0][0].set_ylim(len(rivals) - 0.5, -0.5)
-    entries = [
-        style.entry(
-            setting["name"], color=style.COLOURS[i % 8], marker=style.MARKERS[(i + i // 8) % 8], ls=""
-        )
-        for i, setting in enumerate(settings)
-    ]
+    entries = [style.entry(setting["name"], **_mark(i)) for i, setting in enumerate(settings)]
     style.legend(figure, entries, "To the right of 1 ours is better; open marks: somebody never got there.")
     style.footer(figure, f"Bars: 95 % over {len(arena.about['seeds'])} paired seeds.", arena.about["notice"])
     style.headline(figure, "How much more time and energy do other methods take than ours?")
     return figure
+
+
+def _mark(setting: int) -> dict[str, Any]:
+    """Return how a setting looks: eight colours, and other marks when they come again."""
+    marker = style.MARKERS[(setting + setting // 8) % 8]
+    return {"color": style.COLOURS[setting % 8], "marker": marker, "ls": ""}
 
 
 def _begun(arena: Arena, setting: str, rivals: Sequence[str]) -> bool:
