@@ -2,10 +2,12 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from mel_simulation.arena.bout import Bout
 from mel_simulation.arena.run import Store, chosen, planned
 from mel_simulation.arena.setting import Profile, Setting, profiles, read_profile
 from mel_simulation.arena.tasks import task_of
@@ -55,6 +57,12 @@ def test_bad_profiles_are_refused(tmp_path, text, words):
     path.write_text(text)
     with pytest.raises(ValueError, match=words):
         read_profile(path)
+
+
+def test_a_setting_whose_devices_do_not_throttle_themselves_has_the_key_it_always_had():
+    plain = Setting("a", "A", "digits")
+    assert "throttled" not in Bout(plain, "fedavg", 0, 0).as_dict()["setting"]
+    assert Bout(plain, "fedavg", 0, 0).key != Bout(replace(plain, throttled=True), "fedavg", 0, 0).key
 
 
 def test_data_are_split_once_each(tmp_path):

@@ -294,7 +294,11 @@ def draw(arena: Arena) -> Figure:
     axes[0][0].set_ylim(len(rivals) - 0.5, -0.5)
     entries = [style.entry(setting["name"], **_mark(i)) for i, setting in enumerate(settings)]
     style.legend(figure, entries, "To the right of 1 ours is better; open marks: somebody never got there.")
-    style.footer(figure, f"Bars: 95 % over {len(arena.about['seeds'])} paired seeds.", arena.about["notice"])
+    style.footer(
+        figure,
+        f"Bars: 95 % over {len(arena.about['seeds'])} paired seeds. Momentum stands beside ours with momentum.",
+        arena.about["notice"],
+    )
     style.headline(figure, "How much more time and energy do other methods take than ours?")
     return figure
 

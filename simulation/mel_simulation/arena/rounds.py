@@ -8,6 +8,7 @@ from math import inf
 import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray
+from flwr_mel.allocation.bisection import largest_each
 from flwr_mel.orchestrator import weighted_average
 from flwr_mel.orchestrator.averaging import Average, Work, blend
 from mel_simulation.arena.world import Arrival, Job, World
@@ -108,23 +109,12 @@ def fill(world: World, seconds: float, most: int, *label: int, proximal: float =
     fits = np.zeros(len(world), dtype=np.int64)
     for epochs in range(1, most + 1):
         fits[epoch_seconds(world, epochs) <= seconds] = epochs
+    once = np.ones(len(world), dtype=np.int64)
+    some = largest_each(0 * once, world.held, lambda samples: world.seconds(once, samples) <= seconds)
     jobs = []
-    for k, whole in enumerate(fits):
+    for k, (whole, part) in enumerate(zip(fits, some, strict=True)):
         if whole:
             jobs.append(world.send(k, int(whole), proximal=proximal))
-        elif some := _samples_within(world, k, seconds):
-            jobs.append(world.send(k, 1, world.choose(k, some, *label), proximal=proximal))
+        elif part:
+            jobs.append(world.send(k, 1, world.choose(k, int(part), *label), proximal=proximal))
     return jobs
-
-
-def _samples_within(world: World, learner: int, seconds: float) -> int:
-    """Return how many samples a learner passes once in a time, by bisection."""
-    ones = np.ones(len(world), dtype=np.int64)
-    low, high = 0, int(world.held[learner])
-    while low < high:
-        middle = (low + high + 1) // 2
-        if world.seconds(ones, middle * ones)[learner] <= seconds:
-            low = middle
-        else:
-            high = middle - 1
-    return low
