@@ -296,7 +296,7 @@ def draw(arena: Arena) -> Figure:
     style.legend(figure, entries, "To the right of 1 ours is better; open marks: somebody never got there.")
     style.footer(
         figure,
-        f"Bars: 95 % over {len(arena.about['seeds'])} paired seeds. Momentum stands beside ours with momentum.",
+        f"Bars: 95 % over {len(arena.about['seeds'])} paired seeds. -m: beside ours with momentum.",
         arena.about["notice"],
     )
     style.headline(figure, "How much more time and energy do other methods take than ours?")
