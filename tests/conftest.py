@@ -37,6 +37,7 @@ LANES = {
         *(f"tests/deployment/test_{name}.py" for name in ("proxy", "training", "truth", "late", "faults")),
     ),
     "engine": (
+        "tests/nets/test_three_cycles.py",
         "tests/simulation/test_modes.py",
         "tests/flower/",
         "tests/examples/",
