@@ -21,7 +21,7 @@ from mel_simulation.scenario.network import evaluate, initial_weights, train
 from bench.problems import fleet_problem
 from bench.tables import PAGE, table, write_section
 from flwr_mel import AllocationProblem, Coefficients, Drift, allocate
-from flwr_mel.allocation.objective import Goal
+from flwr_mel.allocation.objectives import Goal
 from flwr_mel.flower.average import weighted_average
 from flwr_mel.solvers import Exact
 

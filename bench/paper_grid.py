@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from flwr_mel import AllocationProblem, Solution, Status, Workload, allocate, paper_fleet
-from flwr_mel.learners.paper import PAPER_LAYERS
+from flwr_mel.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact, SuggestImprove
 from flwr_mel.solvers.sdp import MARGIN
 from flwr_mel.solvers.suggest_improve import Suggest

@@ -19,10 +19,11 @@ from itertools import pairwise
 from pathlib import Path
 from time import process_time
 
+from mel_simulation.scenario.phones import PhoneFleet
+
 from bench.tables import PAGE, table, write_section
 from flwr_mel import Workload, wire
 from flwr_mel.clientapp.mod import describe
-from flwr_mel.learners.phones import PhoneFleet
 from flwr_mel.learning import Learning
 from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 

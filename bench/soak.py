@@ -28,7 +28,7 @@ from mel_simulation.app.message_window import Windowed
 
 from bench.tables import PAGE, table, write_section
 from flwr_mel.clientapp import Assignment, MelMod
-from flwr_mel.learners import Measured
+from flwr_mel.devices import Measured
 from flwr_mel.records import CycleRecord, JsonlWriter, Outcome, read_jsonl
 from flwr_mel.serverapp import MelFedAvg, MelStrategy
 

@@ -14,10 +14,11 @@ from flwr_mel.allocation import (
     Status,
     allocate,
 )
-from flwr_mel.allocation.goals import Cheapest, Drift, Epochs, PerCost, Progress, Soonest
+from flwr_mel.allocation.objectives import Cheapest, Drift, Epochs, PerCost, Progress, Soonest
 from flwr_mel.costs import Coefficients, Workload
-from flwr_mel.learners import Channel, Device, Measured, paper_fleet
+from flwr_mel.devices import Channel, Device, Measured
 from flwr_mel.learning import Learning
+from flwr_mel.paper import paper_fleet
 from flwr_mel.recommend import Recommendation, recommend
 from flwr_mel.solvers.inverse import Plan, fastest, greenest
 from flwr_mel.solvers.schemes import Scheme, scheme

@@ -14,8 +14,7 @@ import numpy as np
 
 from flwr_mel._validate import complain, number
 from flwr_mel.allocation.allocate import allocate
-from flwr_mel.allocation.goals import Cheapest, PerCost, Soonest
-from flwr_mel.allocation.objective import Goal, Objective
+from flwr_mel.allocation.objectives import Cheapest, Goal, Objective, PerCost, Soonest
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.solution import Solution
 from flwr_mel.solvers.exact import Exact

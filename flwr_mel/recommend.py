@@ -18,8 +18,9 @@ from flwr_mel._validate import complain, count
 from flwr_mel.aim import Aim, aim
 from flwr_mel.allocation.allocate import Solver, allocate
 from flwr_mel.allocation.handout import Handout
+from flwr_mel.allocation.objectives import Objective
 from flwr_mel.allocation.problem import AllocationProblem
-from flwr_mel.allocation.solution import Objective, Reason, Solution
+from flwr_mel.allocation.solution import Reason, Solution
 from flwr_mel.fleets import Fleet
 from flwr_mel.regimes import Advice, Regimes, paper_rule, regimes_of
 from flwr_mel.solvers.equal import EqualBatches

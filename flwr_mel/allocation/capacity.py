@@ -22,7 +22,7 @@ from flwr_mel.allocation.bisection import largest_each, largest_real
 
 if TYPE_CHECKING:
     from flwr_mel.allocation.problem import AllocationProblem
-    from flwr_mel.costs.coefficients import Coefficients
+    from flwr_mel.costs import Coefficients
 
 Index = tuple[npt.NDArray[np.intp], ...]
 

@@ -23,11 +23,11 @@ from flwr_mel._validate import (
     numbers,
 )
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.costs.coefficients import Coefficients
+from flwr_mel.costs import Coefficients
 
 if TYPE_CHECKING:
-    from flwr_mel.costs.workload import Workload
-    from flwr_mel.learners.device import Device
+    from flwr_mel.costs import Workload
+    from flwr_mel.devices import Device
 
 Deadlines = float | Sequence[float] | FloatArray
 Limits = float | Sequence[float | None] | FloatArray | None

@@ -1,4 +1,4 @@
-"""``flwr-mel fleet``: write the paper's fleet or one of phones as an example, or check and convert a file."""
+"""``flwr-mel fleet``: write the paper's fleet as an example, or check and convert a file."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ from flwr_mel.cli.shared import bad_input, note, refuse_given, stop
 from flwr_mel.costs import Workload
 from flwr_mel.fleets import Fleet, write_fleet, write_fleet_csv
 from flwr_mel.fleets.rows import MOST_LEARNERS
-from flwr_mel.learners import PaperFleet
-from flwr_mel.learners.paper import PAPER_LAYERS
-from flwr_mel.learners.phones import MIDDLE_HZ, PhoneFleet
+from flwr_mel.paper import PAPER_LAYERS, PaperFleet
 
 EXAMPLES = """Examples:
 
 flwr-mel fleet --paper --seed 0 > fleet.toml
 
 flwr-mel fleet --paper --learners 1000 --energy 20 --csv > fleet.csv
-
-flwr-mel fleet --phones 1000 --seed 0 --csv > phones.csv
 
 flwr-mel fleet fleet.csv > fleet.toml"""
 
@@ -41,13 +37,6 @@ def fleet(
         str | None, typer.Argument(help="A fleet file to check and to write out again; - is stdin (TOML).")
     ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="Draw the learners of the paper's Table 1.")] = False,
-    phones: Annotated[
-        int | None,
-        typer.Option(
-            help="Draw so many phones from a table of 333 models with measured relative speeds, each with a "
-            "measured link. Facts from the FLASH project (Yang et al., WWW 2021)."
-        ),
-    ] = None,
     seed: Annotated[int, typer.Option(help="One seed, one fleet: the one that simulate has.")] = 0,
     cycle: Annotated[
         int, typer.Option(help="As in this cycle of a simulation: energy limits are drawn anew each cycle.")
@@ -60,25 +49,15 @@ def fleet(
     ] = 2.5,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV in place of TOML.")] = False,
 ) -> None:
-    """Write a fleet file to stdout: the paper's learners, phones, or a file checked and converted.
+    """Write a fleet file to stdout: the paper's learners, or a file checked and converted.
 
     FILE is a .toml or .csv fleet, or - for TOML from stdin.
     A broken file ends in exit code 2 and one line that names the line and the field.
     """
-    if [paper, phones is not None, file is not None].count(True) != 1:
-        stop("give either --paper, --phones or a fleet file. See: flwr-mel fleet --help")
+    if paper == (file is not None):
+        stop("give either --paper or a fleet file. See: flwr-mel fleet --help")
     when = "" if cycle == 1 else f", cycle {cycle}"
-    if phones is not None:
-        refuse_given("with --phones, which have no limits and say how many: they go with --paper", *_PAPERS)
-        with bad_input(_OPTIONS | {"learners": "--phones"}):
-            drawn_ = PhoneFleet(seed, _few_enough(phones)).devices(cycle)
-        fleet_ = Fleet(drawn_, Workload.mlp(PAPER_LAYERS))
-        title = (
-            f"{phones} phones, seed {seed}{when}: relative speeds (AI-Benchmark, inference) and links from\n"
-            "the list of the FLASH project (Yang et al., WWW 2021; BSD-2-Clause). The phone in the middle\n"
-            f"is taken for {MIDDLE_HZ / 1e9:g} GHz."
-        )
-    elif paper:
+    if paper:
         with bad_input(_OPTIONS):
             devices = PaperFleet(seed, _few_enough(learners), energy, spread).devices(cycle)
         fleet_ = Fleet(devices, Workload.mlp(PAPER_LAYERS))

@@ -24,7 +24,7 @@ from flwr_mel.cli.drawing import some
 from flwr_mel.cli.shared import INFEASIBLE, bad_input, stop
 from flwr_mel.costs import Workload
 from flwr_mel.fleets import Fleet, parse_fleet, read_fleet
-from flwr_mel.learners import least_batch
+from flwr_mel.paper import least_batch
 
 #: From the library's fields to the options of every question.
 OPTIONS = {

@@ -10,8 +10,7 @@ import numpy as np
 from flwr.app import Context
 
 from flwr_mel import wire
-from flwr_mel.learners import Device, Measured
-from flwr_mel.learners.measured import COEFFICIENTS
+from flwr_mel.devices import COEFFICIENTS, Device, Measured
 from flwr_mel.profiling.reader import PROFILE, ProfileReader
 
 log = logging.getLogger("flwr.mel")

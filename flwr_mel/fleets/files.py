@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from flwr_mel._validate import NOTHING, Phrase
-from flwr_mel.costs.workload import Workload
+from flwr_mel.costs import Workload
+from flwr_mel.devices import Channel
 from flwr_mel.fleets.fleet import Fleet
 from flwr_mel.fleets.rows import DEVICE_KEYS, FleetError, Place, build_fleet, label
-from flwr_mel.learners.channel import Channel
 
 #: Per table name, where each such table begins and where its keys are.
 Tables: TypeAlias = dict[str, list[tuple[int | None, dict[str, int]]]]

@@ -9,11 +9,9 @@ import numpy as np
 
 from flwr_mel._validate import InputError, Phrase, complain
 from flwr_mel.allocation.problem import AllocationProblem
-from flwr_mel.costs.coefficients import Coefficients
-from flwr_mel.costs.workload import Workload
-from flwr_mel.learners.device import Device
-from flwr_mel.learners.measured import COEFFICIENTS, Measured
-from flwr_mel.learners.paper import PAPER_LAYERS
+from flwr_mel.costs import Coefficients, Workload
+from flwr_mel.devices import COEFFICIENTS, Device, Measured
+from flwr_mel.paper import PAPER_LAYERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,9 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from flwr_mel._validate import NOTHING, InputError, count
-from flwr_mel.costs.workload import Workload
+from flwr_mel.costs import Workload
+from flwr_mel.devices import COEFFICIENTS, Channel, Device, Measured, watts
 from flwr_mel.fleets.fleet import Fleet, check_name
-from flwr_mel.learners.channel import Channel, watts
-from flwr_mel.learners.device import Device
-from flwr_mel.learners.measured import COEFFICIENTS, Measured
 
 T = TypeVar("T")
 

@@ -8,12 +8,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
 
-from flwr_mel.costs.workload import Workload
+from flwr_mel.costs import Workload
+from flwr_mel.devices import Device, Measured
 from flwr_mel.fleets.fleet import Fleet
 from flwr_mel.fleets.rows import DEVICE_KEYS
-from flwr_mel.learners.device import Device
-from flwr_mel.learners.measured import Measured
-from flwr_mel.learners.paper import PAPER_LAYERS
+from flwr_mel.paper import PAPER_LAYERS
 
 _COMMENTS = {
     "cpu_hz": "operations per second",

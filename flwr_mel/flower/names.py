@@ -11,7 +11,7 @@ from pathlib import Path
 from flwr_mel import wire
 from flwr_mel._text import message
 from flwr_mel._validate import Phrase, complain
-from flwr_mel.learners.capability import read_name
+from flwr_mel.devices import read_name
 
 log = logging.getLogger("flwr.mel")
 

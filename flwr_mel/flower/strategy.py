@@ -16,6 +16,7 @@ from flwr_mel.allocation import Solver
 from flwr_mel.checkpoint import Checkpoints
 from flwr_mel.checkpoint.keeper import Keeper, Model
 from flwr_mel.costs import Workload
+from flwr_mel.devices import Device
 from flwr_mel.flower.arrays import Array, Key
 from flwr_mel.flower.inner import Undo, check_inner, needed_metrics, rule_of
 from flwr_mel.flower.inner_state import InnerState
@@ -25,7 +26,6 @@ from flwr_mel.flower.patience import Patience
 from flwr_mel.flower.reasons import RefusedUpdate
 from flwr_mel.flower.replies import Reply, Sieve
 from flwr_mel.flower.sizes import too_large
-from flwr_mel.learners import Device
 from flwr_mel.learning import Learning
 from flwr_mel.orchestrator import (
     Average,

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from flwr_mel.learners.capability import Capability
+from flwr_mel.devices import Capability
 from flwr_mel.orchestrator.averaging import Average
 from flwr_mel.orchestrator.core import Orchestrator
 from flwr_mel.orchestrator.nobody import NobodyWorks

@@ -14,7 +14,7 @@ import numpy as np
 
 from flwr_mel import wire
 from flwr_mel._slots import changed
-from flwr_mel.allocation.objective import Objective
+from flwr_mel.allocation.objectives import Objective
 from flwr_mel.allocation.solution import Status
 from flwr_mel.orchestrator.cycle_time import as_planned, deadline_s, in_force
 from flwr_mel.orchestrator.doubts import Doubt, Why

@@ -14,7 +14,7 @@ from dataclasses import replace
 from flwr_mel import wire
 from flwr_mel._slots import changed
 from flwr_mel._text import printable
-from flwr_mel.learners.capability import Capability, read_name
+from flwr_mel.devices import Capability, read_name
 from flwr_mel.learning import Learning
 from flwr_mel.orchestrator.doubts import Doubt, Why
 from flwr_mel.orchestrator.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 from flwr_mel import wire
 from flwr_mel._validate import MAX_COUNT, complain, count, number
-from flwr_mel.learners.capability import Costs
+from flwr_mel.devices import Costs
 from flwr_mel.records import LearnerRecord
 
 Said = Mapping[str, object]

@@ -14,7 +14,7 @@ import numpy as np
 
 from flwr_mel.allocation import AllocationProblem, Solution
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.learners.capability import PrivateLimits
+from flwr_mel.devices import PrivateLimits
 from flwr_mel.orchestrator.state import LearnerState
 from flwr_mel.records import CycleRecord
 

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from flwr_mel._validate import complain, count, number
 from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
-from flwr_mel.learners import Device
-from flwr_mel.learners.capability import Capability
+from flwr_mel.devices import Capability, Device
 from flwr_mel.learning import Learning
 from flwr_mel.orchestrator.averaging import AUTO, Average
 from flwr_mel.solvers import Exact

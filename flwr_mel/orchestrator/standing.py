@@ -11,7 +11,7 @@ from dataclasses import replace
 from statistics import median
 
 from flwr_mel import wire
-from flwr_mel.learners.capability import Costs
+from flwr_mel.devices import Costs
 from flwr_mel.learning import Learning
 from flwr_mel.orchestrator.own_work import measurement
 from flwr_mel.orchestrator.returned import Times

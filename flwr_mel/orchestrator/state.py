@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from flwr_mel._validate import IntArray, number
-from flwr_mel.learners.capability import Capability, Costs
+from flwr_mel.devices import Capability, Costs
 from flwr_mel.learning import Estimate
 from flwr_mel.orchestrator.doubts import Doubt, Why
 from flwr_mel.orchestrator.own_work import OwnWork

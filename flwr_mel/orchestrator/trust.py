@@ -14,7 +14,7 @@ import numpy as np
 
 from flwr_mel._slots import changed
 from flwr_mel._validate import FloatArray, IntArray
-from flwr_mel.learners.capability import Costs
+from flwr_mel.devices import Costs
 from flwr_mel.learning import CallCost, Estimate, Learning, Observation
 from flwr_mel.orchestrator.averaging import FEWEST
 from flwr_mel.orchestrator.doubts import Why

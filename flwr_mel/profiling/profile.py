@@ -10,8 +10,7 @@ from typing import Any
 
 from flwr_mel import wire
 from flwr_mel._validate import NOTHING, complain, count, number
-from flwr_mel.learners.capability import Capability
-from flwr_mel.learners.measured import COEFFICIENTS, Measured
+from flwr_mel.devices import COEFFICIENTS, Capability, Measured
 from flwr_mel.profiling.compute import ComputeCosts
 from flwr_mel.profiling.energy import EnergyCosts
 from flwr_mel.profiling.link import LinkRate

@@ -10,7 +10,7 @@ from typing import Any
 
 from flwr_mel._text import printable
 from flwr_mel.allocation.limiting import Limit
-from flwr_mel.allocation.objective import Objective
+from flwr_mel.allocation.objectives import Objective
 
 
 class Outcome(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flwr_mel.allocation.objective import in_words
+from flwr_mel.allocation.objectives import in_words
 from flwr_mel.report.ledger import Ledger, column, metric, rising, time_spent
 from flwr_mel.report.markup import Html, el
 from flwr_mel.report.numerals import (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flwr_mel._validate import FloatArray
-from flwr_mel.allocation.objective import Objective
+from flwr_mel.allocation.objectives import Objective
 from flwr_mel.records import CycleRecord
 from flwr_mel.report.axis import Axis, cycles_axis, fit
 from flwr_mel.report.charts import Line, Rule, chart

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flwr_mel.allocation.objective import Objective, in_words
+from flwr_mel.allocation.objectives import Objective, in_words
 from flwr_mel.records import Outcome
 from flwr_mel.report.ledger import Ledger, metric, named, rising, time_spent
 from flwr_mel.report.markup import Html, el

@@ -11,12 +11,11 @@ from flwr_mel._validate import complain, count
 from flwr_mel.allocation.allocate import Proposal
 from flwr_mel.allocation.bisection import largest, least
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.allocation.goals import Drift, PerCost, Progress, goal_of
 from flwr_mel.allocation.handout import Handout, hand_out
-from flwr_mel.allocation.objective import Goal
+from flwr_mel.allocation.objectives import Drift, Goal, Objective, PerCost, Progress, goal_of
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import diagnose, screen
-from flwr_mel.allocation.solution import Infeasible, Objective, Reason, Status
+from flwr_mel.allocation.solution import Infeasible, Reason, Status
 from flwr_mel.solvers.epochs import Best, Search
 from flwr_mel.solvers.options import LARGE, Index, spread, total
 from flwr_mel.solvers.progress import WORK, maximise

@@ -13,12 +13,12 @@ from functools import cached_property
 import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray, Phrase, complain, count, counts, frozen
+from flwr_mel.allocation.allocate import BrokenAllocation, violations
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import smallest
 from flwr_mel.allocation.solution import Diagnosis, Infeasible
-from flwr_mel.allocation.verify import BrokenAllocation, violations
 from flwr_mel.solvers.progress import maximise
 from flwr_mel.solvers.worth import Worth
 

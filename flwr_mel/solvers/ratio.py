@@ -21,7 +21,7 @@ import numpy as np
 
 from flwr_mel._validate import IntArray, complain
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.allocation.goals import PerCost
+from flwr_mel.allocation.objectives import PerCost
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import carried, smallest
 from flwr_mel.solvers.options import spread

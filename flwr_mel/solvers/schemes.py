@@ -7,8 +7,7 @@ from enum import StrEnum
 
 from flwr_mel._validate import complain, count
 from flwr_mel.allocation.allocate import Solver, allocate, check_solver
-from flwr_mel.allocation.goals import goal_of
-from flwr_mel.allocation.objective import Goal
+from flwr_mel.allocation.objectives import Goal, goal_of
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.solution import Solution
 from flwr_mel.solvers.equal import EqualBatches

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from flwr_mel._validate import FloatArray, IntArray
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.allocation.goals import Drift
 from flwr_mel.allocation.handout import Handout, hand_out
-from flwr_mel.allocation.solution import weighted_squares
+from flwr_mel.allocation.objectives import Drift, weighted_squares
 from flwr_mel.solvers.options import total
 
 Who = npt.NDArray[np.intp] | slice | int

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, allocate, fastest, greenest
+from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.allocation.verify import violations
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove, epochs
 from tests.allocation import oracle
 from tests.allocation.oracle import KINDS, random_problem

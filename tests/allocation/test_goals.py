@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Coefficients, Status, allocate
-from flwr_mel.allocation.goals import Cheapest, Drift, Epochs, PerCost, Progress, Soonest
-from flwr_mel.allocation.objective import Objective
-from flwr_mel.allocation.verify import violations
+from flwr_mel.allocation.allocate import violations
+from flwr_mel.allocation.objectives import Cheapest, Drift, Epochs, Objective, PerCost, Progress, Soonest
 from flwr_mel.solvers import Exact
 from tests.allocation import oracle
 from tests.zoo import paper_problem

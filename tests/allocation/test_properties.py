@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flwr_mel import AllocationProblem, Coefficients, Status, allocate
+from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.handout import Handout, hand_out
-from flwr_mel.allocation.verify import violations
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
 
 positive = st.floats(1e-5, 1e-1)

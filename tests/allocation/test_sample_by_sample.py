@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Cheapest, Drift, PerCost, Progress, Soonest, Status, allocate
-from flwr_mel.allocation.objective import weighted_squares
+from flwr_mel.allocation.objectives import weighted_squares
 from flwr_mel.solvers import Exact
 from tests.allocation import oracle
 from tests.allocation.oracle import KINDS, random_problem

@@ -5,9 +5,9 @@ import pytest
 
 from bench.problems import fleet_problem
 from flwr_mel import Status, allocate
+from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.screening import screen
-from flwr_mel.allocation.verify import violations
 from flwr_mel.solvers import Exact, ends, epochs
 from flwr_mel.solvers.ends import search_wide
 from flwr_mel.solvers.windows import synchronous

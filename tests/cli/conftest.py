@@ -2,7 +2,9 @@
 
 import pytest
 
-from flwr_mel.learners import Measured, PaperFleet, write_fleet
+from flwr_mel.devices import Measured
+from flwr_mel.fleets import write_fleet
+from flwr_mel.paper import PaperFleet
 
 
 @pytest.fixture

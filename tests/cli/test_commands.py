@@ -6,7 +6,7 @@ import pytest
 import flwr_mel
 from flwr_mel import Workload, paper_fleet
 from flwr_mel.cli.drawing import bar
-from flwr_mel.learners import Fleet, write_fleet, write_fleet_csv
+from flwr_mel.fleets import Fleet, write_fleet, write_fleet_csv
 from tests.cli.tools import LIMITS, process, run
 
 

@@ -8,7 +8,8 @@ import pytest
 import flwr_mel
 from flwr_mel import AllocationProblem, Coefficients, Device, InputError
 from flwr_mel._validate import Phrase, complain
-from flwr_mel.learners import Fleet, FleetError, Measured, parse_fleet, write_fleet
+from flwr_mel.devices import Measured
+from flwr_mel.fleets import Fleet, FleetError, parse_fleet, write_fleet
 from tests.cli.tools import LIMITS, refused, run
 
 

@@ -11,7 +11,7 @@ import pytest
 import flwr_mel
 from flwr_mel import Workload, allocate
 from flwr_mel.allocation.solution import round_up
-from flwr_mel.learners import read_fleet
+from flwr_mel.fleets import read_fleet
 from flwr_mel.solvers import Exact
 from tests.cli.tools import LIMITS, ask, run
 

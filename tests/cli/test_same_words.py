@@ -10,7 +10,8 @@ from mel_simulation.scenario.fleet import VirtualFleet
 from mel_simulation.scenario.job import min_samples, total_samples
 
 from flwr_mel.cli.shared import DatasetName
-from flwr_mel.learners import PaperFleet, least_batch, parse_fleet
+from flwr_mel.fleets import parse_fleet
+from flwr_mel.paper import PaperFleet, least_batch
 from tests.cli.tools import LIMITS, ask, process, run
 
 

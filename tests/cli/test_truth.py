@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from flwr_mel.learners import read_fleet
+from flwr_mel.fleets import read_fleet
 from flwr_mel.solvers import Exact
 
 with warnings.catch_warnings():

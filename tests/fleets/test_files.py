@@ -4,17 +4,9 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Channel, Coefficients, Device, Workload, paper_fleet
-from flwr_mel.learners import (
-    Fleet,
-    FleetError,
-    Measured,
-    parse_fleet,
-    read_fleet,
-    write_fleet,
-    write_fleet_csv,
-)
-from flwr_mel.learners.channel import watts
-from flwr_mel.learners.paper import PAPER_LAYERS
+from flwr_mel.devices import Measured, watts
+from flwr_mel.fleets import Fleet, FleetError, parse_fleet, read_fleet, write_fleet, write_fleet_csv
+from flwr_mel.paper import PAPER_LAYERS
 
 DEVICE = "[[device]]\nname = 'a'\ncpu_hz = 1e9\nrate_bps = 1e6\ntx_power_w = 0.2\n"
 MEASURED = "[[device]]\nname = 'm'\nc2 = 1e-4\nc1 = 0\nc0 = 1\ng2 = 0\ng1 = 0\ng0 = 0\n"

@@ -39,7 +39,7 @@ problem = AllocationProblem(costs, 1.0, total_samples=100)
 allocate(problem, Exact()), fastest(problem, 1), greenest(problem, 1), scheme("hu-sync").allocate(problem)
 """,
     "the orchestrator": "import flwr_mel.orchestrator, flwr_mel.checkpoint",
-    "fleets in files": "from flwr_mel.learners import parse_fleet, write_fleet",
+    "fleets in files": "from flwr_mel.fleets import parse_fleet, write_fleet",
 }
 
 

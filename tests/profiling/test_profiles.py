@@ -11,7 +11,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr_mel import Device, wire
 from flwr_mel.clientapp import mel_mod
 from flwr_mel.costs import Coefficients, Workload
-from flwr_mel.learners import Measured
+from flwr_mel.devices import Measured
 from flwr_mel.profiling import LinkRate, Profile, make_profile, read_profile, write_profile
 from tests.profiling.tools import FULL, NO_ENERGY, costs
 

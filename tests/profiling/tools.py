@@ -3,7 +3,7 @@
 import threading
 from contextlib import contextmanager
 
-from flwr_mel.learners import Measured
+from flwr_mel.devices import Measured
 from flwr_mel.profiling import ComputeCosts, EnergyCosts, LinkServer, Profile, Run, measure_link
 from flwr_mel.profiling.energy import MeterName
 from flwr_mel.profiling.link_server import Limits

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Coefficients, Infeasible, Workload, allocate, paper_fleet, recommend
-from flwr_mel.learners import Fleet
+from flwr_mel.fleets import Fleet
 from flwr_mel.recommend import PREDICTS, WORTH, worth_trying
 from flwr_mel.regimes import Level, paper_rule, regimes_of
 from flwr_mel.solvers import EqualBatches, Exact

@@ -9,9 +9,9 @@ import numpy as np
 
 from flwr_mel import Workload, paper_fleet, scheme
 from flwr_mel.clientapp import describe
-from flwr_mel.learners.paper import PAPER_LAYERS, draw_energy
 from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 from flwr_mel.orchestrator.settings import Stopping
+from flwr_mel.paper import PAPER_LAYERS, draw_energy
 from flwr_mel.records import CycleRecord, JsonlWriter, LearnerRecord, Outcome
 from flwr_mel.report import load_run, render
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from flwr_mel.cli import app
 from flwr_mel.fleets import Fleet, write_fleet
-from flwr_mel.learners import paper_fleet
+from flwr_mel.paper import paper_fleet
 from tests.simulation.tools import cli, finished
 from tests.waiting import PATIENCE_S
 

@@ -14,7 +14,7 @@ from mel_simulation.scenario.fleet import VirtualFleet
 from mel_simulation.scenario.network import initial_weights
 
 from flwr_mel._files import atomically
-from flwr_mel.learners.paper import PAPER_CLASSES
+from flwr_mel.paper import PAPER_CLASSES
 from tests.simulation.tools import finished, record
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from bench.rivals import capacity, highs
 from flwr_mel import AllocationProblem, Coefficients, Handout, Infeasible, Reason, Status, allocate
+from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import carried
-from flwr_mel.allocation.verify import violations
 from flwr_mel.solvers import EqualBatches, Exact
 from tests.zoo import KINDS, paper_problem, random_problem
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Coefficients, Handout, Infeasible, Reason, Status, allocate
-from flwr_mel.allocation.allocate import Proposal
+from flwr_mel.allocation.allocate import BrokenAllocation, Proposal, violations
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.allocation.solution import Objective, weighted_squares
-from flwr_mel.allocation.verify import BrokenAllocation, violations
+from flwr_mel.allocation.objectives import Objective, weighted_squares
 from flwr_mel.solvers import EqualBatches, Exact, exact, options, progress
 from flwr_mel.solvers.progress import maximise
 from flwr_mel.solvers.worth import Point

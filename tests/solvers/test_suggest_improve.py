@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, Workload, allocate, paper_fleet
+from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
-from flwr_mel.allocation.verify import violations
 from flwr_mel.solvers import Exact, SuggestImprove
 from flwr_mel.solvers.sdp import Boxes, lifted, suggest_sdp
 from flwr_mel.solvers.suggest_improve import Suggest, certificate, improve, own_epochs, project

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from flwr_mel.allocation import Handout, Solver
-from flwr_mel.allocation.goals import NAMED, PerCost, goal_of
-from flwr_mel.allocation.solution import Objective
+from flwr_mel.allocation.objectives import NAMED, Objective, PerCost, goal_of
 from flwr_mel.cli.plan.printing import reply_compare, reply_inverse, reply_plan
 from flwr_mel.cli.question import (
     LIMITS,
@@ -26,7 +25,7 @@ from flwr_mel.cli.question import (
     pose,
 )
 from flwr_mel.cli.shared import bad_input, missing_packages, refuse_given, stop
-from flwr_mel.learners.paper import DEFAULT_STALENESS
+from flwr_mel.paper import DEFAULT_STALENESS
 from flwr_mel.solvers import EqualBatches, Exact
 from flwr_mel.solvers.exact import Exclude
 

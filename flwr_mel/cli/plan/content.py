@@ -13,7 +13,7 @@ from flwr_mel._validate import FloatArray
 from flwr_mel.allocation import AllocationProblem, Reason, Solution, allocate
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.limiting import Limit, limiting
-from flwr_mel.allocation.objective import Goal
+from flwr_mel.allocation.objectives import Goal
 from flwr_mel.allocation.problem import NO_LIMIT
 from flwr_mel.allocation.screening import screen
 from flwr_mel.solvers import Exact

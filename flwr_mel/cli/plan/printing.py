@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from flwr_mel.allocation import AllocationProblem, Diagnosis, Infeasible, Solution, Solver, allocate
-from flwr_mel.allocation.objective import in_words
+from flwr_mel.allocation.objectives import in_words
 from flwr_mel.allocation.solution import round_up
 from flwr_mel.cli.drawing import facts as print_facts
 from flwr_mel.cli.drawing import title

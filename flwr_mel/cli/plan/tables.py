@@ -13,7 +13,7 @@ from rich.text import Text
 
 from flwr_mel.allocation import AllocationProblem, Solution
 from flwr_mel.allocation.limiting import Limit
-from flwr_mel.allocation.objective import Goal, Objective, in_words
+from flwr_mel.allocation.objectives import Goal, Objective, in_words
 from flwr_mel.cli.drawing import bar, some
 from flwr_mel.cli.plan.content import Flooring, Row, Stragglers
 from flwr_mel.report.numerals import short

@@ -128,7 +128,7 @@ def profile(
     Exit codes: 0 done, 2 bad input (the message says what to change), 4 the environment.
     """
     from flwr_mel import profiling  # noqa: PLC0415
-    from flwr_mel.learners import Measured  # noqa: PLC0415
+    from flwr_mel.devices import Measured  # noqa: PLC0415
     from flwr_mel.profiling.energy import MeterName  # noqa: PLC0415
     from flwr_mel.profiling.files import check_target  # noqa: PLC0415
     from flwr_mel.profiling.link import parse_address  # noqa: PLC0415

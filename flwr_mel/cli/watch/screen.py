@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flwr_mel._text import printable
-from flwr_mel.allocation.objective import in_words
+from flwr_mel.allocation.objectives import in_words
 from flwr_mel.cli.drawing import bar
 from flwr_mel.cli.watch.lines import (
     ORDER,

@@ -20,8 +20,7 @@ import numpy as np
 from flwr_mel._files import atomically
 from flwr_mel._validate import InputError, Phrase, complain
 from flwr_mel.checkpoint import Checkpoint, Checkpoints
-from flwr_mel.learners import Device
-from flwr_mel.learners.measured import Measured
+from flwr_mel.devices import Device, Measured
 from flwr_mel.records import CycleRecord, JsonlWriter, read_jsonl
 from mel_simulation.scenario.config import RESUMABLE, RunConfig
 from mel_simulation.scenario.data import Dataset

@@ -12,8 +12,8 @@ from rich.console import Console
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.allocation.problem import NO_LIMIT
 from flwr_mel.cli.recommend.cross_validation import Setup
+from flwr_mel.devices import Measured
 from flwr_mel.fleets import Fleet, write_fleet
-from flwr_mel.learners import Measured
 from flwr_mel.recommend import Candidate
 from mel_simulation.cli.sweep import compute
 from mel_simulation.scenario.config import RunConfig

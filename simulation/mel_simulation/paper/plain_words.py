@@ -11,8 +11,8 @@ from scipy.stats import t
 
 from flwr_mel import AllocationProblem, Workload
 from flwr_mel._validate import IntArray
-from flwr_mel.learners import Device
-from flwr_mel.learners.paper import PAPER_SAMPLES
+from flwr_mel.devices import Device
+from flwr_mel.paper import PAPER_SAMPLES
 from mel_simulation.paper.figures.rivals import baseline_name
 from mel_simulation.paper.rows import Row, by, cap, once_per_seed, rule, running
 from mel_simulation.scenario.config import LAYERS

@@ -124,7 +124,8 @@ def _phones(rows: Sequence[Row]) -> str:
     config = rows[0]["config"]
     seconds = config["cycle-time"] * max(len(row["accuracy"]) for row in rows)
     parts = [
-        f"## Real phones\n\n{config['learners']} phones of the table in `flwr_mel/learners/phones.csv` with "
+        f"## Real phones\n\n{config['learners']} phones of the table in "
+        f"`mel_simulation/scenario/phones.csv` with "
         f"measured links, T = {config['cycle-time']:g} s, {seconds:g} virtual seconds, "
         f"seeds: {len({row['config']['seed'] for row in rows})}.\n"
     ]

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from flwr_mel._files import atomically
 from flwr_mel._validate import complain
 from flwr_mel.costs import Workload
-from flwr_mel.learners import least_batch
-from flwr_mel.learners.paper import PAPER_SAMPLES
+from flwr_mel.paper import PAPER_SAMPLES, least_batch
 from mel_simulation.scenario.config import LAYERS, RunConfig
 from mel_simulation.scenario.data import Dataset, cache_dir, load
 from mel_simulation.scenario.partition import partition

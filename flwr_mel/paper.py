@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flwr_mel._validate import FloatArray, Phrase, complain, count, number
-from flwr_mel.learners.channel import Channel, watts
-from flwr_mel.learners.device import Device
+from flwr_mel.devices import Channel, Device, watts
 
 #: Layer sizes of the paper's network.
 PAPER_LAYERS = (784, 300, 124, 60, 10)

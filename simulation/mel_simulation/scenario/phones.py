@@ -15,8 +15,8 @@ from importlib.resources import files
 import numpy as np
 
 from flwr_mel._validate import FloatArray, count, number
-from flwr_mel.learners.device import Device
-from flwr_mel.learners.paper import PAPER_TX_POWER_W
+from flwr_mel.devices import Device
+from flwr_mel.paper import PAPER_TX_POWER_W
 
 #: Operations per second of the phone in the middle of the table: the second of the paper's processors.
 MIDDLE_HZ = 2.4e9
@@ -59,7 +59,7 @@ def links() -> tuple[tuple[float, float, float, float], ...]:
 
 
 def _table(name: str) -> list[list[str]]:
-    text = files("flwr_mel.learners").joinpath(name).read_text(encoding="utf-8")
+    text = files("mel_simulation.scenario").joinpath(name).read_text(encoding="utf-8")
     return list(csv.reader(line for line in text.splitlines() if not line.startswith("#")))[1:]
 
 
