@@ -4,24 +4,28 @@ Decides, every global cycle, how many local epochs and how many samples each dev
 report in time, nobody exceeds its energy limit and as much learning as possible happens.
 """
 
-from flwr_mel._validate import InputError
-from flwr_mel.allocation import (
-    AllocationProblem,
-    Handout,
-    Infeasible,
-    Reason,
-    Solution,
-    Status,
-    allocate,
-)
-from flwr_mel.allocation.objectives import Cheapest, Drift, Epochs, PerCost, Progress, Soonest
-from flwr_mel.costs import Coefficients, Workload
-from flwr_mel.devices import Channel, Device, Measured
-from flwr_mel.learning import Learning
-from flwr_mel.paper import paper_fleet
-from flwr_mel.recommend import Recommendation, recommend
-from flwr_mel.solvers.inverse import Plan, fastest, greenest
-from flwr_mel.solvers.schemes import Scheme, scheme
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flwr_mel._validate import InputError
+    from flwr_mel.allocation import (
+        AllocationProblem,
+        Handout,
+        Infeasible,
+        Reason,
+        Solution,
+        Status,
+    )
+    from flwr_mel.allocation.allocate import allocate
+    from flwr_mel.allocation.objectives import Cheapest, Drift, Epochs, PerCost, Progress, Soonest
+    from flwr_mel.costs import Coefficients, Workload
+    from flwr_mel.devices import Channel, Device, Measured
+    from flwr_mel.learning import Learning
+    from flwr_mel.paper import paper_fleet
+    from flwr_mel.recommend import Recommendation, recommend
+    from flwr_mel.solvers.inverse import Plan, fastest, greenest
+    from flwr_mel.solvers.schemes import Scheme, scheme
 
 __version__ = "0.2.0.dev0"
 
@@ -55,3 +59,29 @@ __all__ = [
     "recommend",
     "scheme",
 ]
+
+# Loaded when first used, so that a client does not load solvers.
+_NAMES = {
+    "flwr_mel._validate": "InputError",
+    "flwr_mel.allocation": "AllocationProblem Handout Infeasible Reason Solution Status allocate",
+    "flwr_mel.allocation.objectives": "Cheapest Drift Epochs PerCost Progress Soonest",
+    "flwr_mel.costs": "Coefficients Workload",
+    "flwr_mel.devices": "Channel Device Measured",
+    "flwr_mel.learning": "Learning",
+    "flwr_mel.paper": "paper_fleet",
+    "flwr_mel.recommend": "Recommendation recommend",
+    "flwr_mel.solvers.inverse": "Plan fastest greenest",
+    "flwr_mel.solvers.schemes": "Scheme scheme",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

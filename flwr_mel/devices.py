@@ -195,52 +195,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     wire.COEFFICIENTS[0]: (1e-15, 1e9),
     **dict.fromkeys(wire.COEFFICIENTS[1:], (0.0, 1e9)),
     wire.ENERGY_LIMIT_J: (1e-12, 1e15),
-    wire.BATTERY_J: (0.0, 1e15),
 }
 _LONGEST_NAME = 200
-
-
-@dataclass(frozen=True, slots=True)
-class PrivateLimits:
-    """What a learner with sample-level differential privacy may do in one cycle.
-
-    Parameters
-    ----------
-    samples : int
-        Its least batch of data: fewer would raise the sampling rate.
-    steps : int
-        Its most steps.
-    batch : int
-        Samples per step.
-    """
-
-    samples: int
-    steps: int
-    batch: int
-
-    def allow(self, epochs: int, samples: int) -> bool:
-        """Whether a task keeps them.
-
-        Parameters
-        ----------
-        epochs, samples : int
-            tau_k and d_k.
-        """
-        return samples >= self.samples and epochs * -(-samples // self.batch) <= self.steps
-
-    @classmethod
-    def parse(cls, said: Mapping[str, object]) -> PrivateLimits | None:
-        """Read a learner's words; None if it has no such limits.
-
-        Parameters
-        ----------
-        said : mapping
-            Keys of `flwr_mel.wire`.
-        """
-        keys = (wire.MIN_SAMPLES, wire.MAX_STEPS, wire.STEP_SAMPLES)
-        given = {key: float(count(key, said[key], least=1)) for key in keys if key in said}
-        limits = _all_or_none(given, keys)
-        return None if limits is None else cls(*(int(x) for x in limits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,10 +215,6 @@ class Capability:
         Joules the learner may spend in the coming cycle.
     max_samples : int, optional
         Samples it holds (federated) or can take (parallelized).
-    battery_j : float, optional
-        What is left in its battery.
-    private : PrivateLimits, optional
-        Of its differential privacy.
     """
 
     learner: str
@@ -270,8 +222,6 @@ class Capability:
     measured: Costs | None = None
     energy_limit_j: float | None = None
     max_samples: int | None = None
-    battery_j: float | None = None
-    private: PrivateLimits | None = None
 
     @classmethod
     def parse(cls, said: Mapping[str, object], fallback_name: str) -> Capability:
@@ -305,8 +255,6 @@ class Capability:
             measured=measured,  # type: ignore[arg-type]
             energy_limit_j=values.get(wire.ENERGY_LIMIT_J),
             max_samples=_samples(said.get(wire.MAX_SAMPLES)),
-            battery_j=values.get(wire.BATTERY_J),
-            private=PrivateLimits.parse(said),
         )
 
     @property
@@ -324,7 +272,7 @@ class Capability:
         """
         if self.able or base is None:
             return self
-        limits = ("energy_limit_j", "max_samples", "battery_j", "private")
+        limits = ("energy_limit_j", "max_samples")
         said = {name: value for name in limits if (value := getattr(self, name)) is not None}
         return replace(base, learner=self.learner, **said)
 

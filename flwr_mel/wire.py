@@ -26,11 +26,11 @@ BASELINE = "mel-baseline"
 #: usual names in the run config and in the message's config.
 EPOCHS_KEY = "mel-epochs-key"
 #: Shards of parallelized learning: "mel-shard-0" the features, "mel-shard-1" the labels, and so on, each in
-#: numpy's .npy format. They are bytes and not an ArrayRecord, because mods such as Flower's DP mods expect one
-#: ArrayRecord, the model.
+#: numpy's .npy format. They are bytes and not an ArrayRecord, because mods such as Flower's DP mods expect
+#: only one ArrayRecord, the model.
 SHARD = "mel-shard-"
 
-#: Server to client, instead of a task: the number of the coming round. The mod answers without calling the app.
+#: Server to client, instead of a task: the number of the coming round. The mod answers without the app.
 PROBE = "mel-probe"
 
 # Client to server, with every answer and every report.
@@ -85,8 +85,8 @@ CAPABILITY_KEYS = (
     MAX_SAMPLES,
 )
 
-#: Usual names of the number of local epochs, the likeliest first. ``_`` counts as ``-``, and "train.num-epochs"
-#: as "num-epochs". "epoch" is not among them: in many projects it is the number of the round.
+#: Usual names of the number of local epochs, the likeliest first. ``_`` counts as ``-``, and the name is what
+#: follows the last dot. "epoch" is not among them: in many projects it is the number of the round.
 EPOCHS_NAMES = (
     "local-epochs",
     "num-local-epochs",
