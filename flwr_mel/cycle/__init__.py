@@ -1,0 +1,1 @@
+"""One global cycle in plain Python: no Flower types, every state a value."""
