@@ -26,6 +26,8 @@ from flwr_mel.cycle.options import Estimation
 #: c2, c1, c0 in seconds and g2, g1, g0 in joules, each per sample and epoch, per sample, per task.
 Costs = tuple[float, float, float, float, float, float]
 
+# By how much a client's speed changes from task to task.
+_DRIFT = 0.02
 # How far declared costs, and costs from a single task, may be off.
 _DECLARED, _MEASURED = 0.2, 1.0
 # Share of a measured task that may be fixed cost rather than training, as a standard deviation.
@@ -145,21 +147,9 @@ class Estimate:
         c2, c1, c0 = self.mean
         return c2 * (epochs * samples) + c1 * samples + c0
 
-    def costs(self, smallest: tuple[int, float] | None = None) -> Costs:
-        """Return the costs to plan with, at the promised quantile.
-
-        Parameters
-        ----------
-        smallest : tuple of int and float, optional
-            Samples of the smallest task and the cycle time. If that task fits by the costs at the start it
-            fits by those returned, so that misses alone never remove a client.
-        """
+    def costs(self) -> Costs:
+        """Return the costs to plan with, at the promised quantile."""
         c2, c1, c0 = (self.margin * c for c in self.mean)
-        if smallest is not None:
-            samples, time_s = smallest
-            needs = (c2 + c1) * samples + c0
-            if needs > time_s >= (self.base[0] + self.base[1]) * samples + self.base[2]:
-                c2, c1, c0 = (c * (1 - 1e-9) * time_s / needs for c in (c2, c1, c0))
         g2, g1, g0 = (self.energy * g for g in self.base[3:])
         return c2, c1, c0, g2, g1, g0
 
@@ -192,7 +182,7 @@ class Estimate:
         before = float(mean @ x)
         if not (before > 0 and 0 < seconds <= _LARGEST):
             return self
-        cov = self._prior(cov, mean, seconds, options)
+        cov = self._prior(cov, mean, seconds)
         off = min(seconds / before - 1, 1.0) if self.seen < _CONFIRM else seconds / before - 1
         doubt = float(x @ cov @ x) / before**2
         limit = _CLIP * math.sqrt(doubt + self.noise)
@@ -212,9 +202,9 @@ class Estimate:
         fresh = replace(self, mean=(c2, c1, c0), spread=_packed(cov), noise=noise, run=run)
         return fresh._planned(x, seconds, self.margin * before, options)._used(x, joules)
 
-    def _prior(self, cov: FloatArray, mean: FloatArray, seconds: float, options: Estimation) -> FloatArray:
+    def _prior(self, cov: FloatArray, mean: FloatArray, seconds: float) -> FloatArray:
         """Return the covariance before a task: speeds drift, and a link that was not declared is unknown."""
-        cov = cov + options.drift**2 * np.outer(mean, mean)
+        cov = cov + _DRIFT**2 * np.outer(mean, mean)
         if not self.seen and not cov[2, 2]:
             cov[2, 2] = (_SPLIT * seconds) ** 2
         return cov

@@ -14,25 +14,20 @@ class Estimation:
     Parameters
     ----------
     on_time : float
-        Share of the tasks that shall end within the cycle time. 0.5 plans with the expected times.
+        The share of replies that should arrive within the planned time. 0.5 plans with expected times.
     noise : float
-        First guess of how much the time of single tasks deviates: 0.1 is about 10 percent. It is learned.
-    drift : float
-        By how much a client's speed changes from round to round, likewise. Larger values forget faster.
+        First guess of how much a single time deviates from its mean, as a share. It is learned.
     memory : int
-        Over how many tasks the noise is averaged.
+        About how many of the latest replies count.
     """
 
     on_time: float = 0.95
     noise: float = 0.1
-    drift: float = 0.02
-    memory: int = 40
+    memory: int = 30
 
     def __post_init__(self) -> None:
-        share = number("on_time", self.on_time)
-        if not 0.5 <= share <= 0.9999:
+        if not 0.5 <= number("on_time", self.on_time) <= 0.9999:
             raise complain("on_time", "a share from 0.5 to 0.9999", self.on_time, "0.95 is a good start.")
-        for name in ("noise", "drift"):
-            if number(name, getattr(self, name), above=0) > 1:
-                raise complain(name, "at most 1", getattr(self, name), "0.1 means about 10 percent.")
+        if number("noise", self.noise, above=0) > 2:
+            raise complain("noise", "at most 2", self.noise, "0.1 means about 10 percent.")
         count("memory", self.memory, least=5)
