@@ -1,0 +1,137 @@
+"""The round time T when none is given.
+
+In the project's own round, client k does e_k epochs on its n_k samples, and the round lasts as long as its
+slowest client takes. The new round time is ::
+
+    T = min(T_baseline, max(T_work, T_one))
+
+T_baseline is what that round took. T_work is the shortest time in which all clients together pass as many
+samples, sum_k e_k n_k, when each does as many epochs on all its samples as fit, or one epoch on as many
+samples as fit. T_one is the time in which each client finishes its smallest task. So no round is longer than
+it was, and none does less work.
+
+T follows from the costs of the clients in this round, so that a round of fast clients is short. `Pace`
+remembers recent values only to keep T steady: those near the present one count, the others belong to other
+clients or to other conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from flwr_mel._validate import FloatArray, IntArray, complain, number
+from flwr_mel.costs import Coefficients
+
+# How many rounds are remembered, and how near a value must be to count.
+_ROUNDS, _NEAR = 7, 1.3
+# T stays as it is while the median of those is within this factor.
+_STEADY = 1.1
+_HALVINGS = 60
+
+
+def round_time(
+    costs: Coefficients,
+    own_epochs: IntArray,
+    held: IntArray,
+    *,
+    min_samples: int,
+    max_epochs: int,
+    epochs_only: bool = False,
+) -> float:
+    """Return max(T_work, T_one), which is at most the time of the project's own round by these costs.
+
+    Parameters
+    ----------
+    costs : Coefficients
+        Of the clients in this round.
+    own_epochs, held : int arrays
+        e_k and n_k.
+    min_samples : int
+        Samples of the smallest task, if a client holds as many.
+    max_epochs : int
+        No client does more. Own epochs beyond it are not asked for.
+    epochs_only : bool
+        Whether clients use all their samples whatever the task is.
+    """
+    own = np.minimum(own_epochs, max_epochs)
+    wanted = float((own * held).sum())
+    longest = float(costs.time_s(own, held).max())
+    smallest = held if epochs_only else np.minimum(held, min_samples)
+    low, high = 0.0, longest
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        enough = _work(costs, middle, held, max_epochs, epochs_only).sum() >= wanted
+        low, high = (low, middle) if enough else (middle, high)
+    one_s = float(costs.time_s(np.ones_like(held), smallest).max())
+    return min(longest, max(high, one_s))
+
+
+def _work(
+    costs: Coefficients, time_s: float, held: IntArray, max_epochs: int, epochs_only: bool
+) -> FloatArray:
+    """Return how many samples each client passes in a time."""
+    left = time_s - costs.c0
+    epochs = np.clip(np.floor((left - costs.c1 * held) / (costs.c2 * held)), 0, max_epochs)
+    part = 0.0 if epochs_only else np.clip(np.floor(left / (costs.c2 + costs.c1)), 0, held)
+    work: FloatArray = np.where(epochs > 0, epochs * held, part)
+    return work
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What is remembered of T between rounds, the latest last.
+
+    Parameters
+    ----------
+    computed : tuple of float
+        Values of `round_time`.
+    used : tuple of float
+        Round times in force.
+    """
+
+    computed: tuple[float, ...] = ()
+    used: tuple[float, ...] = ()
+
+    def next(self, now_s: float, baseline_s: float) -> tuple[float, Pace]:
+        """Return T of the next round, and what to remember.
+
+        Parameters
+        ----------
+        now_s : float
+            `round_time` of the clients in this round.
+        baseline_s : float
+            What the project's own round took them.
+        """
+        now_s = number("now_s", now_s, above=0)
+        computed = (*self.computed, now_s)[-_ROUNDS:]
+        time_s = min(median(x for x in computed if _within(x, now_s, _NEAR)), baseline_s)
+        steady = [x for x in self.used if _within(x, time_s, _STEADY) and x <= baseline_s]
+        time_s = steady[-1] if steady else time_s
+        return time_s, Pace(computed, (*self.used, time_s)[-_ROUNDS:])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain types for JSON."""
+        return {"computed": list(self.computed), "used": list(self.used)}
+
+    @classmethod
+    def from_dict(cls, data: object) -> Pace:
+        """Read back what `as_dict` returned; refuse anything else."""
+        if not isinstance(data, Mapping) or set(data) != {"computed", "used"}:
+            raise complain("pace", "a mapping with computed and used", data)
+        for name, values in data.items():
+            if not isinstance(values, list | tuple) or len(values) > _ROUNDS:
+                raise complain(f"pace.{name}", f"a list of at most {_ROUNDS} round times", values)
+        computed, used = (
+            tuple(number(f"pace.{name}", x, above=0) for x in data[name]) for name in ("computed", "used")
+        )
+        return cls(computed, used)
+
+
+def _within(a: float, b: float, factor: float) -> bool:
+    """Whether two times differ by less than a factor."""
+    return b / factor < a < b * factor
