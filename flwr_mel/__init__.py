@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from flwr_mel.allocation.allocate import allocate
     from flwr_mel.allocation.objectives import Cheapest, Drift, Epochs, PerCost, Progress, Soonest
     from flwr_mel.costs import Coefficients, Workload
+    from flwr_mel.cycle.options import Estimation, Robust, Rounds, Shards
     from flwr_mel.devices import Channel, Device, Measured
-    from flwr_mel.learning import Learning
     from flwr_mel.paper import paper_fleet
     from flwr_mel.recommend import Recommendation, recommend
+    from flwr_mel.records import JsonlWriter, Stopping, read_jsonl
     from flwr_mel.solvers.inverse import Plan, fastest, greenest
     from flwr_mel.solvers.schemes import Scheme, scheme
 
@@ -37,25 +38,31 @@ __all__ = [
     "Device",
     "Drift",
     "Epochs",
+    "Estimation",
     "Handout",
     "Infeasible",
     "InputError",
-    "Learning",
+    "JsonlWriter",
     "Measured",
     "PerCost",
     "Plan",
     "Progress",
     "Reason",
     "Recommendation",
+    "Robust",
+    "Rounds",
     "Scheme",
+    "Shards",
     "Solution",
     "Soonest",
     "Status",
+    "Stopping",
     "Workload",
     "allocate",
     "fastest",
     "greenest",
     "paper_fleet",
+    "read_jsonl",
     "recommend",
     "scheme",
 ]
@@ -67,7 +74,8 @@ _NAMES = {
     "flwr_mel.allocation.objectives": "Cheapest Drift Epochs PerCost Progress Soonest",
     "flwr_mel.costs": "Coefficients Workload",
     "flwr_mel.devices": "Channel Device Measured",
-    "flwr_mel.learning": "Learning",
+    "flwr_mel.cycle.options": "Estimation Robust Rounds Shards",
+    "flwr_mel.records": "JsonlWriter Stopping read_jsonl",
     "flwr_mel.paper": "paper_fleet",
     "flwr_mel.recommend": "Recommendation recommend",
     "flwr_mel.solvers.inverse": "Plan fastest greenest",

@@ -201,7 +201,9 @@ class CycleRecord:
     def from_dict(cls, data: Mapping[str, Any]) -> CycleRecord:
         """Read a record back from the form of `as_dict`."""
         values = dict(data)
-        rows = [LearnerRecord(**{**row, "outcome": Outcome(row["outcome"])}) for row in values.pop("learners")]
+        rows = [
+            LearnerRecord(**{**row, "outcome": Outcome(row["outcome"])}) for row in values.pop("learners")
+        ]
         metrics = {key: math.nan if x is None else x for key, x in values.pop("metrics").items()}
         if values.get("bound") is None:
             values["bound"] = math.inf
@@ -250,16 +252,18 @@ class JsonlWriter:
 
     def __call__(self, record: CycleRecord) -> None:
         """Write one record."""
-        line = json.dumps(record.as_dict(), allow_nan=False) + "\n"
+        line = (json.dumps(record.as_dict(), allow_nan=False) + "\n").encode()
         with self.path.open("ab", buffering=0) as file:
             end = file.tell()
             try:
-                if file.write(line.encode()) != len(line.encode()):
-                    raise OSError(f"no room for the record of cycle {record.cycle}")
+                written = file.write(line)
                 os.fsync(file.fileno())
             except OSError:
-                os.truncate(self.path, end)  # half a line would spoil the next one
+                written = -1
                 raise
+            finally:
+                if written != len(line):  # half a line would spoil the next one
+                    os.truncate(self.path, end)
 
     def resume(self, cycle: int) -> None:
         """Drop the lines of later cycles, which a resumed training repeats."""
@@ -281,7 +285,10 @@ class JsonlWriter:
         if end < self.path.stat().st_size:
             if end == 0 and rest:
                 raise complain(
-                    "JsonlWriter's path", "a new file, or one of cycle records", str(self.path), "Give another."
+                    "JsonlWriter's path",
+                    "a new file, or one of cycle records",
+                    str(self.path),
+                    "Give another.",
                 )
             os.truncate(self.path, end)
 

@@ -51,7 +51,8 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
         """Leave it to the wrapped strategy."""
         self.summary()
-        return self.strategy.initialize_parameters(client_manager)
+        parameters: Parameters | None = self.strategy.initialize_parameters(client_manager)
+        return parameters
 
     # --- training ---------------------------------------------------------------------------------------
 
@@ -87,7 +88,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
     def aggregate_fit(
         self, server_round: int, results: Results, failures: Failures
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """Check the results, weight them by the samples of their tasks, let the wrapped strategy aggregate."""
+        """Check the results, weight them by their tasks' samples, let the wrapped strategy aggregate."""
         waited_s = monotonic() - self._sent_at
         _reject_masked(results)
         came: dict[str, FitRes] = {}
@@ -103,7 +104,9 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         ordered = [(self._sent[x.node].client, _result(came[x.node], x)) for x in updates]
         parameters, metrics = self.strategy.aggregate_fit(self.cycle_of(server_round), ordered, failures)
         self._observe(metrics, "train-")
-        return parameters if self._accept(None if parameters is None else views(parameters)) else None, metrics
+        return parameters if self._accept(
+            None if parameters is None else views(parameters)
+        ) else None, metrics
 
     # --- evaluation and the end of a round ------------------------------------------------------------------
 
@@ -112,7 +115,9 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         # A resumed training starts with a model that was evaluated when its round ended.
         if self.stopped or (server_round == 0 and self._offset):
             return None
-        result = self.strategy.evaluate(self.cycle_of(server_round), parameters)
+        result: tuple[float, dict[str, Scalar]] | None = self.strategy.evaluate(
+            self.cycle_of(server_round), parameters
+        )
         if result is not None:
             self._observe({"loss": result[0], **result[1]})
         return result
@@ -124,6 +129,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         if self.stopped:
             return []
         cycle = self.cycle_of(server_round)
+        instructions: list[tuple[ClientProxy, EvaluateIns]]
         instructions = self.strategy.configure_evaluate(cycle, parameters, client_manager)
         if not instructions:
             self._close()
@@ -298,8 +304,8 @@ def _reject_masked(results: Results) -> None:
     """Raise for secure aggregation, whose workflow hands every client the one unmasked average."""
     if len(results) > 1 and all(result.parameters is results[0][1].parameters for _, result in results):
         raise RuntimeError(
-            "these results come from secure aggregation (SecAgg+), which hides the clients' own updates: MelStrategy "
-            "can neither check nor weight them. Use one or the other"
+            "these results come from secure aggregation (SecAgg+), which hides the clients' own updates: "
+            "MelStrategy can neither check nor weight them. Use one or the other"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import Any
@@ -104,7 +104,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check the replies, weight them by the samples of their tasks, let the wrapped strategy aggregate."""
+        """Check the replies, weight them by their tasks' samples, let the wrapped strategy aggregate."""
         waited_s = monotonic() - self._sent_at
         key = weight_key(self.strategy)
         came = self._by_node(replies)
@@ -142,11 +142,13 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
             self._grid.deadline_s = None
         if self.stopped:
             return []
-        return self.strategy.configure_evaluate(self.cycle_of(server_round), arrays, config, grid)
+        cycle = self.cycle_of(server_round)
+        messages: Iterable[Message] = self.strategy.configure_evaluate(cycle, arrays, config, grid)
+        return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Leave aggregation to the wrapped strategy, and record its metrics."""
-        metrics = self.strategy.aggregate_evaluate(self.cycle_of(server_round), replies)
+        metrics: MetricRecord | None = self.strategy.aggregate_evaluate(self.cycle_of(server_round), replies)
         self._observe(metrics)
         if not self._evaluates:
             self._close()
@@ -198,7 +200,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
             Further arguments of the wrapped strategy's `start`.
         """
         self._grid = TimedGrid(grid)
-        given = {
+        given: dict[str, Any] = {
             "grid": self._grid,
             "initial_arrays": initial_arrays,
             "num_rounds": num_rounds,
@@ -208,13 +210,13 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
             "evaluate_fn": self.watch(evaluate_fn),
         }
         if type(self.strategy).start is Strategy.start:
-            result = super().start(**given)
+            result: Any = super().start(**given)
         else:
             self.summary()
             result = self._own_loop().start(**given, **own)
         self._finish()
-        if not isinstance(result, Result):
-            return result
+        if type(result) is not Result:  # an own `start` may return anything
+            return result  # type: ignore[no-any-return]
         if not result.arrays:  # no update was used: the model stays
             result.arrays = initial_arrays
         for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"):
@@ -397,7 +399,9 @@ def _read(reply: Message, key: str, round_trip_s: float | None) -> Reply | None:
     if reply.has_error():
         if reply.error.code == _EXPIRED:
             return None
-        return Reply(error=" ".join((reply.error.reason or "no reason given").split()), round_trip_s=round_trip_s)
+        return Reply(
+            error=" ".join((reply.error.reason or "no reason given").split()), round_trip_s=round_trip_s
+        )
     words, metrics = _words(reply), list(reply.content.metric_records.values())
     if len(metrics) != 1 or not reply.content.array_records:
         found = f"{len(reply.content.array_records)} ArrayRecords and {len(metrics)} MetricRecords"
@@ -442,7 +446,8 @@ def _content(content: RecordDict, update: Update, key: str) -> RecordDict:
 class MelFedAvg(FedAvg):
     """FedAvg with the d_k-weighted average in double precision.
 
-    The same bits as `flwr_mel.server.MelFedAvg` in the classic API: Flower's own two FedAvg round differently.
+    The same bits as `flwr_mel.server.MelFedAvg` in the classic API: Flower's own two FedAvg round
+    differently.
     """
 
     def aggregate_train(
@@ -455,7 +460,11 @@ class MelFedAvg(FedAvg):
         if not contents:
             return None, None
         records = [next(iter(content.array_records.values())) for content in contents]
-        weights: Sequence[Any] = [next(iter(c.metric_records.values()))[self.weighted_by_key] for c in contents]
-        arrays = weighted_average([[array.numpy() for array in record.values()] for record in records], weights)
+        weights: Sequence[Any] = [
+            next(iter(c.metric_records.values()))[self.weighted_by_key] for c in contents
+        ]
+        arrays = weighted_average(
+            [[array.numpy() for array in record.values()] for record in records], weights
+        )
         average = ArrayRecord({k: Array(a) for k, a in zip(records[0], arrays, strict=True)})
         return average, self.train_metrics_aggr_fn(contents, self.weighted_by_key)

@@ -1,7 +1,7 @@
 """What the strategies of both Flower APIs share: keywords, state, log lines, callbacks.
 
-`flwr_mel.serverapp.MelStrategy` (Message API) and `flwr_mel.server.MelStrategy` (classic API) translate between
-Flower's messages and the neutral values of `flwr_mel.cycle`.
+`flwr_mel.serverapp.MelStrategy` (Message API) and `flwr_mel.server.MelStrategy` (classic API) translate
+between Flower's messages and the neutral values of `flwr_mel.cycle`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ log = logging.getLogger("flwr.mel")
 
 #: Records that `MelStrategy.records` keeps: memory must not grow with the number of rounds.
 KEEP_RECORDS = 100
+#: Clients are equally fast if their times per sample differ by less than this factor.
+_EQUAL = 1.5
 #: Probes to clients without a task, per round.
 _PROBES = 200
 _EXACT, _ROBUST, _ROUNDS = Exact(), Robust(), Rounds()
@@ -85,7 +87,7 @@ class MelStrategy:
     rounds : Rounds
         Deadline, probe timeout, behaviour when the samples do not fit, epochs key.
     callbacks : iterable of callables
-        Each receives every finished `CycleRecord` and may return a reason to stop, e.g. `Stopping(target=0.95)`.
+        Each receives every finished `CycleRecord` and may return a reason to stop, as `Stopping` does.
     seed : int
         One seed gives one result.
     """
@@ -216,7 +218,9 @@ class MelStrategy:
         for row in record.learners:
             log.debug("round %d, %s", cycle, row.describe())
         if not tasks:
-            log.warning("round %d: no client has a task: %s", cycle, "; ".join(record.notes) or _reasons(record))
+            log.warning(
+                "round %d: no client has a task: %s", cycle, "; ".join(record.notes) or _reasons(record)
+            )
         return tasks
 
     def _idle(self, tasks: Sequence[Task], nodes: Iterable[str]) -> list[str]:
@@ -254,7 +258,8 @@ class MelStrategy:
         wrong = not_finite(model, self._model)
         if not wrong:
             return True
-        text = f"the model of {type(self.strategy).__name__} has values that are not finite ({wrong}): the old one stays"
+        text = f"{type(self.strategy).__name__} made a model with values that are not finite ({wrong})"
+        text += ": the old one stays"
         log.warning("round %d: %s", self._record.cycle, text)
         self._record.notes.append(text)
         for row in self._record.learners:
@@ -278,8 +283,6 @@ class MelStrategy:
         if not self._settled:
             self._settle({}, None)
         record, self._record = self._record, None
-        if record is None:
-            return
         for callback in self.callbacks:
             try:
                 reason = callback(record)
@@ -332,13 +335,16 @@ def final_line(records: Iterable[CycleRecord]) -> str:
     before = sum(r.baseline_s or 0.0 for r in planned) / len(planned)
     if actual < 0.95 * before:
         return f"rounds took {actual:.3g} s instead of {before:.3g} s"
-    slow = max((row.time_s for r in planned for row in r.learners), default=0.0)
-    why = "all clients are equally fast" if slow else "see the warnings above"
-    return f"no gain: rounds took {actual:.3g} s, the baseline round {before:.3g} s: {why}"
+    rows = [row for row in planned[-1].learners if row.samples and row.time_s]
+    paces = [row.time_s / (row.epochs * row.samples) for row in rows]
+    why = (
+        "all clients are equally fast" if paces and max(paces) < _EQUAL * min(paces) else "see the log above"
+    )
+    return f"no gain: {why}. Rounds took {actual:.3g} s, the baseline round {before:.3g} s"
 
 
 def layers(strategy: object) -> Iterator[object]:
-    """Yield a strategy and, from outside to inside, those that it wraps: Flower's wrappers call it `strategy`."""
+    """Yield a strategy and, from outside to inside, those that it wraps as its `strategy`."""
     inner: object = strategy
     while inner is not None:
         yield inner
@@ -353,7 +359,10 @@ def weight_key(strategy: object) -> str:
 
 def _reasons(record: CycleRecord) -> str:
     """Return the different reasons why clients were skipped."""
-    return "; ".join(dict.fromkeys(row.reason for row in record.learners if row.reason)) or "no client is connected"
+    return (
+        "; ".join(dict.fromkeys(row.reason for row in record.learners if row.reason))
+        or "no client is connected"
+    )
 
 
 def _names(layer: object) -> set[str]:
@@ -368,7 +377,9 @@ def _check_inner(strategy: object, kind: type, other: str) -> None:
         got = Phrase(f"the class {strategy.__name__}")
         raise complain("strategy", "a strategy object", got, f"Write MelStrategy({strategy.__name__}(...)).")
     if isinstance(strategy, MelStrategy):
-        raise complain("strategy", "a strategy of Flower or your own", Phrase("a MelStrategy"), "Wrap it once.")
+        raise complain(
+            "strategy", "a strategy of Flower or your own", Phrase("a MelStrategy"), "Wrap it once."
+        )
     if not isinstance(strategy, kind):
         rule = f"a {home}.Strategy object"
         raise complain("strategy", rule, strategy, f"For strategies of Flower's other API use {other}.")
@@ -377,7 +388,9 @@ def _check_inner(strategy: object, kind: type, other: str) -> None:
             raise complain("strategy", "a strategy without a MelStrategy inside", strategy, "Wrap it once.")
         for name in sorted(_names(layer) & set(_NO_ARRAYS)):
             got = Phrase(f"{type(layer).__name__}, whose updates are {_NO_ARRAYS[name]}")
-            raise complain("strategy", "a strategy whose updates are arrays", got, "Use it without MelStrategy.")
+            raise complain(
+                "strategy", "a strategy whose updates are arrays", got, "Use it without MelStrategy."
+            )
         if getattr(layer, "accountant", None) is not None:
             rule = "a strategy without a privacy accountant, which needs equal weights, while d_k are unequal"
             got = Phrase(f"{type(layer).__name__} with one")

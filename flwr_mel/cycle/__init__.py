@@ -1,1 +1,1 @@
-"""One global cycle in plain Python, without Flower types: `plan` hands out tasks, `settle` takes the replies."""
+"""One global cycle in plain Python, without Flower types: `plan` gives tasks, `settle` takes replies."""

@@ -1,13 +1,13 @@
 """How much each learner's update counts: the paper's weights, and FedNova's normalisation.
 
-A plain average of learners that do different numbers of steps s_k minimises another loss than the one it is
-weighted for: learner k's data count for p_k s_k, not for p_k. FedNova (Wang et al., NeurIPS 2020) averages the
-changes per step, times the average number of steps:
+A plain average of learners that do different numbers of steps s_k minimises another loss than the one it
+is weighted for: learner k's data count for p_k s_k, not for p_k. FedNova (Wang et al., NeurIPS 2020) averages
+the changes per step, times the average number of steps:
 
     x + sum_k p_k (tau_eff / s_k) (x_k - x),    tau_eff = sum_k p_k s_k
 
-so that data count for p_k, whatever the work was. Steps are counted in samples, s_k = tau_k d_k: the batch size
-is the same for all learners and cancels.
+so that data count for p_k, whatever the work was. Steps are counted in samples, s_k = tau_k d_k: the batch
+size is the same for all learners and cancels.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from flwr_mel.records import LearnerRecord
 
 _NAMED = 3
 _MOD = (
-    "Add the mod: ClientApp(mods=[mel_mod]), with `from flwr_mel.clientapp import mel_mod`, first in the list, so "
-    "that probes do not reach other mods or the app. Give clients that are slow to start more time: "
+    "Add the mod: ClientApp(mods=[mel_mod]), with `from flwr_mel.clientapp import mel_mod`, first in the "
+    "list, so that probes do not reach other mods or the app. Give clients that are slow to start more time: "
     "MelStrategy(..., rounds=Rounds(probe_timeout_s=...))."
 )
 _CLIENT = "Does the same client train without MelStrategy? Its own log has the whole error."

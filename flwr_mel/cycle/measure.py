@@ -1,7 +1,7 @@
 """What a client's words mean: its capability and the report that rides on its reply.
 
-Values come from the network: a capability that cannot be right is rejected with the reason, a measurement that
-cannot be right counts as unknown.
+Values come from the network: a capability that cannot be right is rejected with the reason, a measurement
+that cannot be right counts as unknown.
 """
 
 from __future__ import annotations
@@ -63,10 +63,12 @@ class Capability:
             raise complain(wire.MAX_SAMPLES, "an integer", most)
         device: Device | Measured | None = None
         if measured := _all_or_none(values, wire.COEFFICIENTS):
-            device = Measured(*measured)
+            c2, c1, c0, g2, g1, g0 = measured
+            device = Measured(c2, c1, c0, g2, g1, g0)
         elif physical := _all_or_none(values, (wire.CPU_HZ, wire.RATE_BPS, wire.TX_POWER_W)):
-            extras = {"capacitance": wire.CAPACITANCE, "exponent": wire.EXPONENT}
-            device = Device(*physical, **{k: values[key] for k, key in extras.items() if key in values})
+            cpu_hz, rate_bps, tx_power_w = physical
+            capacitance, exponent = values.get(wire.CAPACITANCE, 1e-28), values.get(wire.EXPONENT, 2.0)
+            device = Device(cpu_hz, rate_bps, tx_power_w, capacitance=capacitance, exponent=exponent)
         return cls(device, limit, None if most is None else int(most))
 
     @classmethod
@@ -85,7 +87,7 @@ class Capability:
         )
 
     def costs(self, workload: Workload | None) -> Costs | None:
-        """Return the six coefficients; None if they are not declared, or need a workload that is not given."""
+        """Return the six coefficients; None if they are not declared or need a workload that is missing."""
         device = self.device
         if isinstance(device, Measured):
             return device.c2, device.c1, device.c0, device.g2, device.g1, device.g0

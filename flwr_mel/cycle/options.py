@@ -142,8 +142,8 @@ class Shards:
     over_tls: bool = False
 
     def __post_init__(self) -> None:
-        arrays = self.arrays
-        if isinstance(arrays, np.ndarray) or not isinstance(arrays, Sequence) or not arrays:
+        arrays: object = self.arrays
+        if not isinstance(arrays, list | tuple) or not arrays:
             raise complain("shards", "a tuple of arrays, e.g. Shards((x, y))", arrays)
         for i, array in enumerate(arrays):
             if not isinstance(array, np.ndarray) or array.ndim < 1 or array.dtype.hasobject:

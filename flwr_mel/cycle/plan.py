@@ -78,11 +78,7 @@ class Fleet:
         """Collect what is known about learners with an estimate."""
         most = options.robust.max_samples or MAX_COUNT
         data = [most if x.data is None else min(x.data, most) for x in learners]
-        rows = [
-            x.estimate.costs(_smallest(options, n))
-            for x, n in zip(learners, data, strict=True)
-            if x.estimate is not None
-        ]
+        rows = [x.estimate.costs() for x in learners if x.estimate is not None]
         c2, c1, c0, g2, g1, g0 = np.array(rows, dtype=np.float64).T
         own = np.array([x.own_epochs or 1 for x in learners], dtype=np.int64)
         unit = own if follows is Follows.SAMPLES else np.ones_like(own)
@@ -121,6 +117,7 @@ def plan(
         How many clients there are in all: if these are more, the cycle gets its share of `total_samples`.
     """
     learners = state.present(nodes)
+    _check_shards(learners, options)
     record = CycleRecord(cycle, staleness=options.staleness)
     record.learners = [LearnerRecord(x.label, x.node, held=_held(x, options)) for x in learners]
     rows = {x.key: row for x, row in zip(learners, record.learners, strict=True)}
@@ -139,7 +136,9 @@ def plan(
     state, time_s = _cycle_time(state, options, fleet, fixed, follows, record)
     tasks: list[Task] = []
     if fleet is not None:
-        tasks = _allocated(state, options, record, fleet, follows, time_s, len(nodes) / max(connected, len(nodes)))
+        tasks = _allocated(
+            state, options, record, fleet, follows, time_s, len(nodes) / max(connected, len(nodes))
+        )
     for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
         rows[x.key].baseline, rows[x.key].reason = True, ""
         rows[x.key].time_s = x.baseline_s or 0.0
@@ -160,6 +159,16 @@ def draw_seed(seed: int, cycle: int, key: str) -> int:
     return int.from_bytes(digest, "big") >> 1  # 63 bits: the wire carries signed integers
 
 
+def _check_shards(learners: Sequence[Learner], options: Options) -> None:
+    """Raise if data would be sent to clients outside a simulation without the operator's statement."""
+    outside = [x.label for x in learners if x.answered and not x.simulated]
+    if options.shards is not None and not options.shards.over_tls and outside:
+        raise PermissionError(
+            f"shards would be sent to {', '.join(outside[:3])}, outside a simulation. If all clients are "
+            "reached over TLS with registered keys, say so: Shards(..., over_tls=True)"
+        )
+
+
 def _held(x: Learner, options: Options) -> int | None:
     """Return n_k as far as it is known and allowed to count."""
     if options.shards is not None or x.data is None:
@@ -176,7 +185,7 @@ def _unable(x: Learner, options: Options) -> str:
             "it reports physical values (clock, link, power), so MelStrategy needs workload=, e.g. "
             "Workload.mlp((784, 300, 10)), to turn them into time and energy"
         )
-    if not x.answered or not x.modded:
+    if not x.modded:
         return x.problem or "it has no mel_mod"
     if options.shards is not None:
         return (
@@ -206,7 +215,12 @@ def _fits(x: Learner, options: Options, row: LearnerRecord) -> bool:
 
 
 def _cycle_time(
-    state: State, options: Options, fleet: Fleet | None, fixed: Sequence[Learner], follows: Follows, record: CycleRecord
+    state: State,
+    options: Options,
+    fleet: Fleet | None,
+    fixed: Sequence[Learner],
+    follows: Follows,
+    record: CycleRecord,
 ) -> tuple[State, float]:
     """Return T: the given one, or the one that follows from the estimates of these learners."""
     if options.cycle_time_s is not None:
@@ -256,7 +270,13 @@ def _max_epochs(options: Options, fleet: Fleet, follows: Follows) -> int | None:
 
 
 def _allocated(
-    state: State, options: Options, record: CycleRecord, fleet: Fleet, follows: Follows, time_s: float, part: float
+    state: State,
+    options: Options,
+    record: CycleRecord,
+    fleet: Fleet,
+    follows: Follows,
+    time_s: float,
+    part: float,
 ) -> list[Task]:
     """Allocate epochs and samples, and write them into the record."""
     rows = {row.node: row for row in record.learners}
@@ -330,8 +350,8 @@ def _problem(
         for k in np.flatnonzero(room < fleet.data).tolist():
             took = float(fleet.costs.time_s(1, fleet.data)[k])
             rows[fleet.learners[k].node].reason = (
-                f"it uses all its {fleet.data[k]:,} samples, which takes {took:.3g} s. Use Assignment.choose or "
-                "loader in the client"
+                f"it uses all its {fleet.data[k]:,} samples, which takes {took:.3g} s. Use "
+                "Assignment.choose or loader in the client"
             )
         fleet = fleet.take(able)
         total = int(fleet.data.sum())
@@ -353,23 +373,31 @@ def _asked(options: Options, fleet: Fleet, part: float) -> int:
     return min(int(fleet.data.sum()), MAX_COUNT)
 
 
-def _smallest(options: Options, data: int) -> tuple[int, float] | None:
-    """Return the smallest task, which stays possible after missed replies, and the given T."""
-    if options.cycle_time_s is None:
-        return None
-    return min(options.min_samples or 1, data), options.cycle_time_s
-
-
 def _deadlines(fleet: Fleet, options: Options, time_s: float, least: int) -> float | FloatArray:
-    """Return T; where it was derived it skips no learner, so it is at least the time of the smallest task."""
-    if options.cycle_time_s is not None:
+    """Return T, longer for a learner whose smallest task would otherwise not fit.
+
+    A T that was derived skips no learner. A T that was given skips one only if its smallest task does not fit
+    by the costs that it declared or started with: what was learned since, such as a missed reply, makes its
+    task smaller but never removes it.
+    """
+    smallest = np.minimum(least, fleet.data)
+    needed: FloatArray = fleet.costs.time_s(1, smallest)
+    if (needed <= time_s).all():
         return time_s
-    needed: FloatArray = fleet.costs.time_s(1, np.minimum(least, fleet.data))
-    return np.maximum(needed, time_s)
+    if options.cycle_time_s is None:
+        return np.maximum(needed, time_s)
+    c2, c1, c0 = np.array([x.estimate.base[:3] for x in fleet.learners if x.estimate is not None]).T
+    fits = (c2 + c1) * smallest + c0 <= time_s
+    return np.where(fits, np.maximum(needed, time_s), time_s)
 
 
 def _strongest(
-    fleet: Fleet, room: IntArray, places: int, options: Options, record: CycleRecord, rows: dict[str, LearnerRecord]
+    fleet: Fleet,
+    room: IntArray,
+    places: int,
+    options: Options,
+    record: CycleRecord,
+    rows: dict[str, LearnerRecord],
 ) -> Fleet:
     """Return the strongest learners, if there are too few samples for the least batches of all."""
     if options.rounds.on_infeasible is not OnInfeasible.RELAX or places < 1:
@@ -407,8 +435,8 @@ def _check_workable(state: State, options: Options, fleet: Fleet, follows: Follo
     shortest = float(fleet.costs.time_s(1, samples).min())
     if shortest > options.cycle_time_s:
         raise NoWork(
-            f"cycle_time_s={options.cycle_time_s:g} is too short for every client: the smallest cycle time in which "
-            f"one of them can do anything is {shortest:.3g} s. Give at least that, or leave cycle_time_s out"
+            f"cycle_time_s={options.cycle_time_s:g} is too short for every client: the smallest cycle time "
+            f"in which one of them can do anything is {shortest:.3g} s. Give at least that, or leave it out"
         )
 
 

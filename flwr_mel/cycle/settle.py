@@ -15,8 +15,8 @@ from flwr_mel.cycle.state import Learner, State, hear
 from flwr_mel.cycle.updates import Arrays, Rejected, check, expected_layout, norm, oversized, scaled
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
-# A learner is taken to do the same work whatever its task is if over so many tasks the work varied by the first
-# factor at least and the time by the second at most.
+# A learner is taken to do the same work whatever its task is if over so many tasks the work varied by the
+# first factor at least and the time by the second at most.
 _TASKS, _WORK_VARIED, _TIME_VARIED = 3, 3.0, 1.2
 # Counted epochs that differ more than this from the task's are other work than the task's.
 _OTHER_EPOCHS = 1.5
@@ -97,16 +97,18 @@ def settle(
         From sending the tasks to the last reply, by the server's clock.
     """
     record = replace(record, learners=[replace(row) for row in record.learners], notes=list(record.notes))
-    updates = _checked(record, replies, model, options)
+    good = _checked(record, replies, model, options)
     learned = [_learned(state.of(row.node), row, replies.get(row.node), options) for row in record.asked]
     rested = [_rested(state.of(row.node), options) for row in record.learners if not row.asked]
     state = state.having([*learned, *rested])
-    updates = _weighted(record, updates, model, options)
+    updates = _weighted(record, good, model, options)
     virtual = bool(learned) and all(x.simulated and x.costs is not None for x in learned)
     record.waited_s = None if virtual else waited_s
     _add_up(record, options)
     # After `_learned`: the plan rests on what was reported before.
-    state = hear(state, options, {row.node: replies[row.node].words for row in record.asked if row.node in replies})
+    state = hear(
+        state, options, {row.node: replies[row.node].words for row in record.asked if row.node in replies}
+    )
     state = _remarks(state, options, record)
     state = replace(
         state,
@@ -188,7 +190,9 @@ def _learned(x: Learner, row: LearnerRecord, reply: Reply | None, options: Optio
         first = Estimate.measured(epochs, used, seconds, options.learning(declared=False), train_s=train_s)  # type: ignore[arg-type]
         return replace(x, estimate=first)
     x = _watched(x, float(epochs if row.baseline else row.epochs) * used, report.train_s or seconds)
-    return replace(x, estimate=x.estimate and x.estimate.observe(epochs, used, seconds, learning, joules=report.joules))
+    return replace(
+        x, estimate=x.estimate and x.estimate.observe(epochs, used, seconds, learning, joules=report.joules)
+    )
 
 
 def _rested(x: Learner, options: Options) -> Learner:
@@ -273,8 +277,8 @@ def _add_up(record: CycleRecord, options: Options) -> None:
 
 
 _READ = (
-    "Let the client read its epochs from the run config or the message under a usual name such as local-epochs, "
-    "name the key with Rounds(epochs_key=...), or use Assignment.from_message(message).epochs"
+    "Let the client read its epochs from the run config or the message under a usual name such as "
+    "local-epochs, name the key with Rounds(epochs_key=...), or use Assignment.from_message(message).epochs"
 )
 _CHOOSE = (
     "One more line in the client lets slow devices use fewer samples: loader = "
@@ -292,8 +296,8 @@ def _remarks(state: State, options: Options, record: CycleRecord) -> State:
     found: dict[str, tuple[Sequence[LearnerRecord], str]] = {
         "report": (
             [row for row in rows if row.baseline and row.train_s is None],
-            "no report came with the reply, so it cannot be measured and keeps doing its own work. Put mel_mod "
-            "first in ClientApp(mods=[...])",
+            "no report came with the reply, so it cannot be measured and keeps doing its own work. Put "
+            "mel_mod first in ClientApp(mods=[...])",
         ),
         "epochs": (
             [row for row in rows if federated and used[row.node].reads is False],
@@ -305,18 +309,20 @@ def _remarks(state: State, options: Options, record: CycleRecord) -> State:
         ),
         "fixed": (
             [row for row in rows if used[row.node].fixed],
-            "the app reads its epochs but does the same work whatever they are (max_steps, or a fixed number of "
-            f"epochs?), so it is planned with its own work. {_READ}",
+            "the app reads its epochs but does the same work whatever they are (max_steps, or a fixed "
+            f"number of epochs?), so it is planned with its own work. {_READ}",
         ),
         "share": (
             [
                 row
                 for row in rows
-                if record.cycle >= _FROM_CYCLE and data and model
+                if record.cycle >= _FROM_CYCLE
+                and data
+                and model
                 and row.share / model < _HARDLY * (row.held or 0) / data
             ],
-            "its data hardly count in the model, so labels that only it holds may not be learned. Give it more "
-            "time (cycle_time_s) or a least batch (min_samples)"
+            "its data hardly count in the model, so labels that only it holds may not be learned. Give it "
+            "more time (cycle_time_s) or a least batch (min_samples)"
             + ("" if options.average is Average.NOVA_HELD else ", or use average='nova-held'"),
         ),
         "bounded": ([row for row in rows if row.bounded], "bounded as Robust(...) asks; see the records"),

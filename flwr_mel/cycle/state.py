@@ -1,4 +1,4 @@
-"""What a cycle leaves to the next, as values: `State` with one `Learner` per client, and the `Task` it hands out."""
+"""What a cycle leaves to the next, as values: `State` with one `Learner` per client. And the `Task`."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class Learner:
     Parameters
     ----------
     key, node, label : str
-        Its identity (node id, or partition id in a simulation), Flower's present node id, and a name for logs.
+        Its identity (node id, or partition id in a simulation), Flower's node id now, and a name for logs.
     answered, modded, simulated : bool
-        Whether it answered or replied at all, whether a mod speaks for it, whether it runs in Flower's engine.
+        Whether it answered at all, whether a mod speaks for it, whether it runs in Flower's engine.
     capability : Capability, optional
         What it declares, or the server's default.
     costs : tuple of six floats, optional
@@ -280,11 +280,16 @@ def _informed(x: Learner, options: Options, words: Words) -> Learner:
     return replace(x, capability=capability, **_priced(x, capability, options.workload, options))
 
 
-def _priced(x: Learner, capability: Capability, workload: Workload | None, options: Options) -> dict[str, Any]:
+def _priced(
+    x: Learner, capability: Capability, workload: Workload | None, options: Options
+) -> dict[str, Any]:
     """Return the declared costs and the estimate that starts from them."""
     costs = capability.costs(workload)
     if costs is None:
         return {}
     estimate = x.estimate if x.estimate is not None and x.costs == costs else None
     resumed = x.estimate if x.costs is None else None
-    return {"costs": costs, "estimate": estimate or resumed or Estimate.declared(costs, options.learning(declared=True))}
+    return {
+        "costs": costs,
+        "estimate": estimate or resumed or Estimate.declared(costs, options.learning(declared=True)),
+    }

@@ -1,4 +1,4 @@
-"""Checking and scaling updates. Arrays are views of what came over the network; nothing is copied to check them."""
+"""Checking and scaling updates. Arrays are views of what came over the network; checks copy nothing."""
 
 from __future__ import annotations
 
@@ -96,12 +96,13 @@ def check(update: Arrays, expected: Layout, model: Arrays) -> None:
 
 
 def not_finite(arrays: Arrays, model: Arrays) -> str:
-    """Return the name of the first array with values that are not finite, unless the model's are not; or ""."""
+    """Return the first array with values that are not finite where the model's are; or ""."""
     for name, array in arrays.items():
         if not _finite(array):
             old = model.get(name)
-            same = old is not None and old.shape == array.shape and old.dtype.kind in "fc"
-            if not same or not bool(np.all(np.isfinite(array) | ~np.isfinite(old))):
+            if old is None or old.shape != array.shape or old.dtype.kind not in "fc":
+                return name
+            if not bool(np.all(np.isfinite(array) | ~np.isfinite(old))):
                 return name
     return ""
 
@@ -187,7 +188,9 @@ def norm(update: Arrays, model: Arrays) -> float:
         if name in fixed or old is None or old.shape != new.shape:
             continue
         with np.errstate(invalid="ignore", over="ignore"):
-            change = np.abs(new.astype(np.float64) - old.astype(np.float64)) if new.dtype.kind == "f" else None
+            change = (
+                np.abs(new.astype(np.float64) - old.astype(np.float64)) if new.dtype.kind == "f" else None
+            )
             change = np.abs(new - old) if change is None else change
             total += float(np.square(np.nan_to_num(change, nan=0.0)).sum())
     return float(np.sqrt(total))
