@@ -39,6 +39,7 @@ LANES = {
     "engine": (
         "tests/nets/test_three_cycles.py",
         "tests/simulation/test_modes.py",
+        "tests/clientapp/test_engine.py",
         "tests/flower/",
         "tests/examples/",
         "tests/flower/test_workers_that_die.py",
