@@ -96,11 +96,3 @@ def test_a_task_that_makes_no_sense_is_an_error(change, text):
         Assignment.from_config({**TASK, **change})
     with pytest.raises(ValueError, match="epochs must be an integer from 1"):
         Assignment.from_config(BASELINE, epochs=0)
-
-
-def test_hugging_face_datasets_select_what_was_chosen():
-    import datasets
-
-    data = datasets.Dataset.from_dict({"x": list(range(100))})
-    task = Assignment.from_config(TASK)
-    assert data.select(task.choose(len(data)))["x"][:] == task.choose(100).tolist()

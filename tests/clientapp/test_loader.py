@@ -103,12 +103,6 @@ def test_a_subclass_gives_a_plain_loader_unless_it_iterates_in_its_own_way():
         task().loader(Moving(DATA, 8))
 
 
-def test_persistent_workers_of_the_old_loader_are_not_taken_over():
-    given = DataLoader(DATA, 8, num_workers=1, persistent_workers=True)
-    flat(drawn(given))
-    assert flat(drawn(task().loader(given))) == task().choose(100).tolist()
-
-
 @pytest.mark.parametrize("whole", [task(100), task(150), task(words=BASELINE)])
 def test_a_loader_that_is_used_whole_gives_the_same_batches(whole):
     def loader():

@@ -108,16 +108,6 @@ def test_a_capability_that_fails_is_reported(capability, text):
         assert each[wire.LEARNER] == "2"
 
 
-def test_a_problem_is_one_short_printable_line():
-    def capability(ctx, cycle):
-        raise RuntimeError("a\x00b\n\x1b[31m c" + "x" * 10_000)
-
-    text = probe(MelMod(capability))[wire.PROBLEM]
-    assert text.startswith("RuntimeError: a\ufffdb \ufffd[31m cx")
-    assert text.isprintable()
-    assert len(text) <= 300
-
-
 def test_only_the_time_of_the_app_counts(monkeypatch):
     ticks = iter([10.0, 12.5])
     monkeypatch.setattr(mod_module, "perf_counter", lambda: next(ticks))
@@ -132,15 +122,6 @@ def test_chosen_samples_are_reported(words, used):
         assert (report[wire.SAMPLES_USED], report[wire.SAMPLES_HELD]) == (used, 50)
         assert wire.SAMPLES_DRAWN not in report
     ConfigRecord(chosen).deflate()
-
-
-def test_of_several_choices_the_one_from_the_most_data_counts():
-    def work(message, ctx):
-        for n in (30, 500, 500, 40):
-            Assignment.from_message(message).choose(n)
-
-    report = call(work, TASK)
-    assert (report[wire.SAMPLES_USED], report[wire.SAMPLES_HELD]) == (20, 500)
 
 
 def test_what_is_not_known_is_not_reported():

@@ -59,7 +59,7 @@ def loaded(statement):
 @pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
 def test_heavy_packages_stay_out(statement):
     names = loaded(statement)
-    assert {"flwr_mel", "numpy"} <= names
+    assert "flwr_mel" in names
     assert not names & set(HEAVY)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from flwr_mel import wire
 from flwr_mel._validate import complain
-from flwr_mel.clientapp.mod import describe
+from flwr_mel.clientapp import describe
 from flwr_mel.devices import Device, Measured
 from flwr_mel.fleets import Fleet
 from flwr_mel.fleets.files import read_fleet
