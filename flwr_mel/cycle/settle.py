@@ -268,7 +268,7 @@ def _add_up(record: CycleRecord, options: Options) -> None:
     if record.status == "baseline":
         record.total_samples = record.asked_samples = sum(row.weight for row in asked)
         times = [row.round_trip_s or row.train_s or 0.0 for row in asked]
-        record.cycle_time_s = options.cycle_time_s or max(times, default=0.0)
+        record.cycle_time_s = options.time_s or max(times, default=0.0)
         record.baseline_s = max(times, default=0.0)
     missing = any(row.outcome in (Outcome.FAILED, Outcome.LATE) for row in asked)
     planned = max((row.time_s for row in asked), default=0.0)

@@ -231,8 +231,9 @@ class _Search:
         reached = np.cumsum(self.weights[np.argsort(self.needed)])
         enough = int(np.searchsorted(reached, min(goal.cover, float(self.weights[able].sum())) - 1e-12))
         self.low = float(np.sort(self.needed)[min(enough, int(able.sum()) - 1)])
-        most_s = self._needed(self.top)
-        self.high = max(self.low, float(most_s[np.isfinite(most_s)].max(initial=self.low)))
+        # No learner can do more than without a time limit.
+        most_s = self._needed(self.top if self.reference_s else self._room(np.inf))
+        self.high = float(most_s[able].max(initial=self.low))
 
     def energy_limits(self, time_s: float) -> FloatArray | None:
         """Return E_k of a cycle; None: no learner has a limit."""
