@@ -27,7 +27,7 @@ from flwr_mel.cycle.options import Estimation
 Costs = tuple[float, float, float, float, float, float]
 
 # By how much a client's speed changes from task to task.
-_DRIFT = 0.02
+_DRIFT = 0.01
 # How far declared costs, and costs from a single task, may be off.
 _DECLARED, _MEASURED = 0.2, 1.0
 # Share of a measured task that may be fixed cost rather than training, as a standard deviation.
