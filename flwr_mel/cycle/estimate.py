@@ -183,8 +183,12 @@ class Estimate:
         if not (before > 0 and 0 < seconds <= _LARGEST):
             return self
         cov = self._prior(cov, mean, seconds)
-        off = min(seconds / before - 1, 1.0) if self.seen < _CONFIRM else seconds / before - 1
         doubt = float(x @ cov @ x) / before**2
+        off = seconds / before - 1
+        if self.seen < _CONFIRM:
+            off = min(off, 1.0)
+        if doubt > 0.5 and off > 0:
+            off /= 2  # a first task is rather too slow than too fast: then a slower second one is noise
         limit = _CLIP * math.sqrt(doubt + self.noise)
         run = self._run(off, limit)
         if abs(run) >= _CONFIRM:
