@@ -6,7 +6,6 @@ that cannot be right counts as unknown.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -34,6 +33,8 @@ _RANGES: dict[str, tuple[float, float]] = {
 _LONGEST_NAME, _LONGEST_LINE = 200, 300
 # Seconds or joules; more than that in one cycle is no measurement.
 _LARGEST_MEASUREMENT = 1e12
+# Node ids are larger, so that no client can take the identity of another by its partition id.
+_PARTITIONS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class Report:
         """Read what came with a reply."""
         read = words.get(wire.EPOCHS_READ)
         return cls(
-            measurement(words.get(wire.TRAIN_SECONDS)),
+            measurement(words.get(wire.TRAIN_SECONDS)) or None,
             measurement(words.get(wire.TRAIN_JOULES)),
             whole(words.get(wire.OWN_EPOCHS)),
             bool(read) if read in (0, 1) else None,
@@ -159,7 +160,9 @@ def partition_of(words: Words) -> str | None:
     if wire.SIMULATED not in words:
         return None
     partition = words.get(wire.PARTITION)
-    return str(partition) if isinstance(partition, int) and partition >= 0 else None
+    if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < _PARTITIONS:
+        return None
+    return str(partition)
 
 
 def problem_of(words: Words) -> str:
@@ -169,7 +172,7 @@ def problem_of(words: Words) -> str:
 
 def measurement(value: object) -> float | None:
     """Return a time, an energy or a count that a client reports; None if it cannot be one."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value <= _LARGEST_MEASUREMENT else None
 
