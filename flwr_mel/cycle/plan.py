@@ -7,7 +7,6 @@ others get epochs and samples from one verified allocation (`flwr_mel.allocation
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -172,7 +171,7 @@ def _set_time(
         )
         now_s = max(now_s, derived)
     record.baseline_s = max(measured)
-    record.cycle_time_s, pace = state.pace.next(now_s, record.baseline_s)
+    record.cycle_time_s, pace = state.pace.next(now_s)
     return replace(state, pace=pace)
 
 
@@ -191,7 +190,7 @@ def _best(
         objective=options.rate,
     )
     fresh = choose()
-    time_s, pace = state.pace.next(fresh.cycle_time_s, math.inf)
+    time_s, pace = state.pace.next(fresh.cycle_time_s)
     found = choose(cycle_time_s=time_s)
     record.cycle_time_s = max(time_s, found.cycle_time_s)
     tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)
