@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from flwr_mel.recommend import Recommendation, recommend
     from flwr_mel.records import JsonlWriter, Stopping, read_jsonl
     from flwr_mel.solvers.inverse import Plan, fastest, greenest
+    from flwr_mel.solvers.rate import BestRound, Rate, best_round
     from flwr_mel.solvers.schemes import Scheme, scheme
 
 __version__ = "0.2.0.dev0"
 
 __all__ = [
     "AllocationProblem",
+    "BestRound",
     "Channel",
     "Cheapest",
     "Coefficients",
@@ -47,6 +49,7 @@ __all__ = [
     "PerCost",
     "Plan",
     "Progress",
+    "Rate",
     "Reason",
     "Recommendation",
     "Robust",
@@ -59,6 +62,7 @@ __all__ = [
     "Stopping",
     "Workload",
     "allocate",
+    "best_round",
     "fastest",
     "greenest",
     "paper_fleet",
@@ -79,6 +83,7 @@ _NAMES = {
     "flwr_mel.paper": "paper_fleet",
     "flwr_mel.recommend": "Recommendation recommend",
     "flwr_mel.solvers.inverse": "Plan fastest greenest",
+    "flwr_mel.solvers.rate": "BestRound Rate best_round",
     "flwr_mel.solvers.schemes": "Scheme scheme",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
