@@ -14,8 +14,8 @@ from flwr_mel.solvers.rate import Rate
 PAGE = Path(__file__).with_name("SETTINGS.md")
 HEAD = """# Settings
 
-All keywords of `MelStrategy`, the same in both APIs, and the objects that some of them take. This page is generated from the
-docstrings by `make docs`. The [guide](GUIDE.md) explains when to use them.
+All keywords of `MelStrategy`, the same in both APIs, and the objects that some of them take. This page is
+generated from the docstrings by `make docs`. The [guide](GUIDE.md) explains when to use them.
 """
 OBJECTS = (Rounds, Robust, Estimation, Shards, Rate, Stopping, JsonlWriter)
 
