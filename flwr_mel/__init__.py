@@ -18,7 +18,6 @@ from flwr_mel.allocation.goals import Cheapest, Drift, Epochs, PerCost, Progress
 from flwr_mel.costs import Coefficients, Workload
 from flwr_mel.learners import Channel, Device, Measured, paper_fleet
 from flwr_mel.learning import Learning
-from flwr_mel.recommend import Recommendation, recommend
 from flwr_mel.solvers.inverse import Plan, fastest, greenest
 from flwr_mel.solvers.schemes import Scheme, scheme
 
@@ -41,7 +40,6 @@ __all__ = [
     "Plan",
     "Progress",
     "Reason",
-    "Recommendation",
     "Scheme",
     "Solution",
     "Soonest",
@@ -51,6 +49,5 @@ __all__ = [
     "fastest",
     "greenest",
     "paper_fleet",
-    "recommend",
     "scheme",
 ]

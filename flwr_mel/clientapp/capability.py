@@ -12,7 +12,7 @@ from flwr.app import Context
 from flwr_mel import wire
 from flwr_mel.learners import Device, Measured
 from flwr_mel.learners.measured import COEFFICIENTS
-from flwr_mel.profiling.reader import PROFILE, ProfileReader
+from flwr_mel.profile_file import PROFILE, ProfileReader
 
 log = logging.getLogger("flwr.mel")
 _profiles = ProfileReader()

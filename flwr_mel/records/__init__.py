@@ -1,7 +1,6 @@
 """Typed records of every cycle, and the callbacks that keep them."""
 
 from flwr_mel.records.cycle import CycleRecord, Echo, LearnerRecord, Outcome, Standing
-from flwr_mel.records.prometheus import PrometheusWriter
 from flwr_mel.records.writers import Callback, JsonlWriter, TensorBoardWriter, read_jsonl
 
 __all__ = [
@@ -11,7 +10,6 @@ __all__ = [
     "JsonlWriter",
     "LearnerRecord",
     "Outcome",
-    "PrometheusWriter",
     "Standing",
     "TensorBoardWriter",
     "read_jsonl",

@@ -39,7 +39,7 @@ problem = AllocationProblem(costs, 1.0, total_samples=100)
 allocate(problem, Exact()), fastest(problem, 1), greenest(problem, 1), scheme("hu-sync").allocate(problem)
 """,
     "the orchestrator": "import flwr_mel.orchestrator, flwr_mel.checkpoint",
-    "fleets in files": "from flwr_mel.learners import parse_fleet, write_fleet",
+    "fleets in files": "from flwr_mel.tools.fleetfile import parse_fleet, write_fleet",
 }
 
 
@@ -85,7 +85,7 @@ def test_help_does_not_load_the_training_stack():
 import runpy, sys
 sys.argv = ["flwr-mel", "--help"]
 try:
-    runpy.run_module("flwr_mel.cli", run_name="__main__")
+    runpy.run_module("flwr_mel.tools.cli", run_name="__main__")
 except SystemExit as stop:
     assert not stop.code
 print("LOADED", *sorted({name.split(".")[0] for name in sys.modules}))

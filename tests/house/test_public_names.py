@@ -6,24 +6,24 @@ import pytest
 
 NAMES = {
     "flwr_mel": "AllocationProblem Channel Coefficients Device Handout Infeasible Learning Plan Reason "
-    "Recommendation Scheme Solution Status Workload allocate fastest greenest paper_fleet recommend scheme",
+    "Scheme Solution Status Workload allocate fastest greenest paper_fleet scheme",
     "flwr_mel.allocation": "AllocationProblem BrokenAllocation Diagnosis Handout Infeasible Proposal Reason "
     "Solution Solver Status allocate",
     "flwr_mel.solvers": "EqualBatches Exact SuggestImprove",
-    "flwr_mel.learners": "Channel Device Fleet FleetError Measured paper_fleet parse_fleet read_fleet "
-    "write_fleet write_fleet_csv",
+    "flwr_mel.learners": "Channel Device Measured PaperFleet least_batch paper_fleet",
     "flwr_mel.costs": "Coefficients Workload",
     "flwr_mel.learning": "Estimate Learning LogFilter Observation Of",
     "flwr_mel.orchestrator": "Capability CyclePlan Mode OnInfeasible Orchestrator RefusedUpdate Settings "
     "Stopped Stopping Task brief check_update check_weight odd_metrics weighted_average",
     "flwr_mel.records": "Callback CycleRecord JsonlWriter LearnerRecord Outcome TensorBoardWriter read_jsonl",
-    "flwr_mel.report": "Run load_run render write_report",
+    "flwr_mel.tools.report": "Run load_run render write_report",
+    "flwr_mel.tools.fleetfile": "Fleet parse_fleet read_fleet write_fleet write_fleet_csv",
+    "flwr_mel.tools.recommend": "Recommendation recommend",
     "flwr_mel.server": "MelFedAvg MelStrategy Stopping",
     "flwr_mel.serverapp": "MelFedAvg MelResult MelStrategy Stopping",
     "flwr_mel.clientapp": "Assignment MelMod describe mel_mod",
     "flwr_mel.checkpoint": "Checkpoint Checkpoints Refused",
-    "flwr_mel.profiling": "ComputeCosts EnergyCosts LinkRate LinkServer Meter Profile Run choose_meter "
-    "energy_costs make_profile measure_compute measure_link read_profile write_profile",
+    "flwr_mel.profile_file": "ProfileReader read_profile",
 }
 
 

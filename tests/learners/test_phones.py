@@ -7,10 +7,10 @@ import pytest
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.fleet import VirtualFleet
 
-from flwr_mel.fleets import parse_fleet
+from flwr_mel.tools.fleetfile import parse_fleet
 from flwr_mel.learners.phones import MIDDLE_HZ, PhoneFleet, links, phones
 from flwr_mel.learners.traces import Traces
-from tests.cli.tools import refused, run
+from tests.tools.commands import refused, run
 
 TRACE = "trace,mobility,second,down_kbit_s,up_kbit_s\n"
 

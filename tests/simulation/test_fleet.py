@@ -11,7 +11,7 @@ from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.dry_run import rehearse
 from mel_simulation.scenario.fleet import VirtualFleet
 
-from flwr_mel.fleets import Fleet, write_fleet, write_fleet_csv
+from flwr_mel.tools.fleetfile import Fleet, write_fleet, write_fleet_csv
 from flwr_mel.learners import Measured, PaperFleet, paper_fleet
 from flwr_mel.learners.paper import PAPER_CLASSES, PAPER_RADIUS_M
 

@@ -15,13 +15,12 @@ from typing import Any
 from flwr_mel import wire
 from flwr_mel._validate import complain
 from flwr_mel.clientapp.mod import describe
-from flwr_mel.fleets import Fleet
-from flwr_mel.fleets.files import read_fleet
 from flwr_mel.learners import Device, PaperFleet
 from flwr_mel.learners.measured import Measured
 from flwr_mel.learners.paper import PAPER_CLASSES
 from flwr_mel.learners.phones import PhoneFleet
 from flwr_mel.learners.traces import Traces
+from flwr_mel.tools.fleetfile import Fleet, read_fleet
 from mel_simulation.scenario.config import RunConfig
 
 
