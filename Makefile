@@ -71,7 +71,6 @@ docs: install  ## Write the pages and figures that come from the committed resul
 		$(if $(wildcard results/variations.jsonl),--variations results/variations.jsonl)
 	$(PY) -m mel_simulation.paper.past_the_paper $(RESULTS) --out docs --readme README.md
 	$(PY) -m mel_simulation.paper.objectives results/objectives.jsonl --out docs
-	$(PY) -m mel_simulation.paper.evidence $(RESULTS) results/objectives.jsonl
 	$(if $(wildcard results/stragglers.jsonl),$(PY) -m mel_simulation.paper.stragglers $(STRAGGLERS) --out docs)
 	$(if $(wildcard results/arena.jsonl),$(PY) -m mel_simulation.arena.page results/arena.jsonl --stragglers results/stragglers.json --out docs)
 

@@ -108,7 +108,7 @@ def repeated(directory: Path) -> Path:
 def simulate(scratch: Path, *options: object, memory: bool = False) -> Measured:
     """Run `flwr-mel simulate` and measure it from its own records."""
     run = RunDir(Path(tempfile.mkdtemp(dir=scratch)) / "run")
-    command = [sys.executable, "-m", "flwr_mel.cli", "simulate", "--run-dir", str(run.path)]
+    command = [sys.executable, "-m", "flwr_mel.tools.cli", "simulate", "--run-dir", str(run.path)]
     start, found = time.monotonic(), Measured()
     process = subprocess.Popen(
         [*command, *(str(option) for option in options)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT

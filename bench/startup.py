@@ -95,7 +95,7 @@ def main() -> None:
 def ours(scratch: Path, python: str = sys.executable) -> Times:
     """Return the seconds at which each phase of `flwr-mel simulate` begins, and the end."""
     env = {**os.environ, "FLWR_MEL_OFFLINE": "1", "FLWR_MEL_DATA": str(scratch / "cache")}
-    command = [python, "-m", "flwr_mel.cli", "simulate", "--cycles", str(CYCLES)]
+    command = [python, "-m", "flwr_mel.tools.cli", "simulate", "--cycles", str(CYCLES)]
     return _timed([*command, "--learners", str(NODES), "--run-dir", str(scratch / "run")], env, scratch)
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from flwr_mel.cycle.options import Estimation, Robust, Rounds, Shards
     from flwr_mel.devices import Channel, Device, Measured
     from flwr_mel.paper import paper_fleet
-    from flwr_mel.recommend import Recommendation, recommend
     from flwr_mel.records import JsonlWriter, Stopping, read_jsonl
     from flwr_mel.solvers.inverse import Plan, fastest, greenest
     from flwr_mel.solvers.rate import BestRound, Rate, best_round
@@ -51,7 +50,6 @@ __all__ = [
     "Progress",
     "Rate",
     "Reason",
-    "Recommendation",
     "Robust",
     "Rounds",
     "Scheme",
@@ -67,7 +65,6 @@ __all__ = [
     "greenest",
     "paper_fleet",
     "read_jsonl",
-    "recommend",
     "scheme",
 ]
 
@@ -81,7 +78,6 @@ _NAMES = {
     "flwr_mel.cycle.options": "Estimation Robust Rounds Shards",
     "flwr_mel.records": "JsonlWriter Stopping read_jsonl",
     "flwr_mel.paper": "paper_fleet",
-    "flwr_mel.recommend": "Recommendation recommend",
     "flwr_mel.solvers.inverse": "Plan fastest greenest",
     "flwr_mel.solvers.rate": "BestRound Rate best_round",
     "flwr_mel.solvers.schemes": "Scheme scheme",

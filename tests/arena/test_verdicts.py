@@ -9,7 +9,7 @@ from mel_simulation.arena.verdict import Arena, Ratio, corrected, written
 from scipy.stats import ttest_1samp
 from typer.testing import CliRunner
 
-from flwr_mel.cli import app as cli
+from flwr_mel.tools.cli import app as cli
 
 SETTING = {"name": "a", "title": "A setting", "targets": [0.8, 0.9]}
 

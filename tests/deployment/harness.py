@@ -30,7 +30,7 @@ from flwr_mel.deployment import serving
 from flwr_mel.deployment.bundles import Bundle, DeviceSettings, make_bundle
 from flwr_mel.deployment.place import ServerPlace, ServerSettings
 from flwr_mel.deployment.running import ourselves
-from tests.cli.tools import run
+from tests.tools.commands import run
 from tests.deployment.tools import (
     BIN,
     CLASSES,

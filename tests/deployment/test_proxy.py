@@ -10,7 +10,7 @@ from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartR
 
 from flwr_mel._processes import end
 from flwr_mel.deployment import secrets
-from tests.cli.tools import ask, refused, run
+from tests.tools.commands import ask, refused, run
 from tests.deployment.tools import HAS_NGINX
 from tests.waiting import wait_for
 

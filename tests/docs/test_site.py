@@ -37,12 +37,11 @@ ROOMS = [
     "flwr_mel.solvers",
     "flwr_mel.fleets",
     "flwr_mel.records",
-    "flwr_mel.report",
+    "flwr_mel.tools.report",
     "flwr_mel.server",
     "flwr_mel.serverapp",
     "flwr_mel.clientapp",
     "flwr_mel.checkpoint",
-    "flwr_mel.profiling",
 ]
 
 

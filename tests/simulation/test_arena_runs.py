@@ -12,7 +12,7 @@ from mel_simulation.arena.setting import read_profile
 from mel_simulation.arena.verdict import Arena
 
 from tests.arena.test_command import PROFILE
-from tests.cli.tools import run
+from tests.tools.commands import run
 from tests.simulation.tools import command, interrupted
 
 pytestmark = pytest.mark.engine

@@ -9,7 +9,7 @@ from mel_simulation.scenario.config import RESUMABLE, RunConfig
 from mel_simulation.scenario.config import options as declared
 
 from flwr_mel import Handout
-from flwr_mel.cli.shared import DatasetName
+from flwr_mel.tools.shell import DatasetName
 from tests.simulation.tools import cli
 
 pytestmark = [

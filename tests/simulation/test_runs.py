@@ -27,7 +27,7 @@ from mel_simulation.scenario.data import embedded
 from mel_simulation.scenario.idx import FILES
 
 from flwr_mel._processes import end, tree
-from tests.cli.tools import run as command_line
+from tests.tools.commands import run as command_line
 from tests.ports import free_port
 from tests.simulation.test_data import idx_bytes
 from tests.simulation.tools import CYCLES, assert_same, command, records

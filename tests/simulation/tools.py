@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from flwr_mel._processes import end, tree
 from flwr_mel.checkpoint import Checkpoint
-from flwr_mel.cli import app
+from flwr_mel.tools.cli import app
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 from tests.waiting import PATIENCE_S, wait_for
 
@@ -50,7 +50,7 @@ def assert_same(run: Path, other: Path) -> None:
 
 def command(*args: object) -> list[str]:
     """How a shell calls us."""
-    return [sys.executable, "-m", "flwr_mel.cli", *(str(a) for a in args)]
+    return [sys.executable, "-m", "flwr_mel.tools.cli", *(str(a) for a in args)]
 
 
 def interrupted(args: list[str], kept: Path, env: dict[str, str] | None, how: int) -> int:

@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 
 from flwr_mel import wire
 from flwr_mel.clientapp import Assignment, MelMod
-from flwr_mel.profiling.reader import PROFILE, ProfileReader
+from flwr_mel.profile_file import PROFILE, ProfileReader
 from mel_fleet.data import load_own
 from mel_fleet.model import initial_weights, train
 

@@ -17,7 +17,7 @@ from flwr_mel import server as classic
 from flwr_mel import serverapp as message
 from flwr_mel.orchestrator import Stopped
 from flwr_mel.records import CycleRecord
-from flwr_mel.report import write_report
+from flwr_mel.tools.report import write_report
 from mel_simulation.app.message_window import Windowed, introduce
 from mel_simulation.app.run_dir import RunDir
 from mel_simulation.scenario.config import LAYERS, RunConfig

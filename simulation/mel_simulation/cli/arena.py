@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flwr_mel._validate import complain, count
-from flwr_mel.cli.shared import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
+from flwr_mel.tools.shell import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
 from mel_simulation.cli.progress import progress
 
 EXAMPLES = (

@@ -1,21 +1,19 @@
-"""A run while it goes on, as `flwr-mel watch` shows it, and its result."""
+"""A run while it goes on, and its result."""
 
 from __future__ import annotations
 
 import time
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from flwr_mel.cli.watch.lines import Lines
-from flwr_mel.cli.watch.place import Place
-from flwr_mel.cli.watch.screen import Screen
-from flwr_mel.records.follow import Entry, History
+from flwr_mel.records import CycleRecord, Outcome
 from mel_simulation.app.run_dir import RunDir
 from mel_simulation.engine.launch import Running
 from mel_simulation.engine.run_app import DONE
 
-_PERIOD_S = 0.1
+_PERIOD_S = 0.3
 
 
 class Pace:
@@ -51,7 +49,7 @@ class Pace:
 
 
 def follow(console: Console, run: RunDir, cycles: int, engine: Running, done: int = 0) -> None:
-    """Show a run until it ends: a view of the last cycle in a terminal, plain lines elsewhere.
+    """Show a run until it ends: a line per cycle, and in a terminal a bar below them.
 
     Parameters
     ----------
@@ -66,36 +64,34 @@ def follow(console: Console, run: RunDir, cycles: int, engine: Running, done: in
     done : int
         Cycles that were finished before this run began.
     """
-    if not console.is_terminal:
-        lines = Lines(as_json=False, verbose=False)
-        lines.say(f"results go to {run.path}")
-        _show(lines, run, cycles, engine, done)
-        return
-    with Screen(console, str(run.path), "", live=True, leave="Ctrl-C stops the run") as screen:
-        _show(screen, run, cycles, engine, done)
+    console.print(f"results go to {run.path}", soft_wrap=True, markup=False)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        bar, pace, shown_as = shown.add_task("starting", total=cycles, completed=done), Pace(cycles, done), ""
+        while True:
+            # In this order: what is written before the end is still shown.
+            going, phase = engine.alive(), engine.phase
+            if phase not in (shown_as, DONE) and not console.is_terminal:
+                console.print(f"{phase} ...", markup=False)
+            shown_as = phase
+            for record in run.records()[pace.done :]:
+                console.print(_line(record, cycles), soft_wrap=True, markup=False)
+                pace.tick(record.cycle)
+            shown.update(bar, completed=pace.done, description=pace.left() or phase)
+            if not going:
+                return
+            time.sleep(_PERIOD_S)
 
 
-def _show(show: Lines | Screen, run: RunDir, cycles: int, engine: Running, done: int) -> None:
-    place, history, pace, said = Place(run.path), History(), Pace(cycles, done), ""
-    while True:
-        # In this order: what is written before the end is still shown.
-        going, phase = engine.alive(), engine.phase
-        if phase not in (said, DONE):
-            show.say(f"{phase} ...")
-            said = phase
-        for event in place.poll():
-            if not isinstance(event, Entry):
-                continue
-            history.add(event.record)
-            if event.record.cycle > done:
-                show.cycle(event, cycles)
-                pace.tick(event.record.cycle)
-        if isinstance(show, Screen) and pace.left():
-            show.say(pace.left())
-        show.look(history, cycles, "", place.age_s)
-        if not going:
-            return
-        time.sleep(_PERIOD_S)
+def _line(record: CycleRecord, cycles: int) -> str:
+    """Say what happened in a cycle."""
+    used = sum(row.outcome is Outcome.USED for row in record.learners)
+    parts = [f"{used} of {len(record.learners)} learners used", f"mean epochs {record.mean_epochs:.3g}"]
+    if "accuracy" in record.metrics:
+        parts.insert(0, f"accuracy {100 * record.metrics['accuracy']:.2f} %")
+    parts.append(f"last report {record.makespan_s:.4g} of {record.cycle_time_s:.4g} s")
+    parts.append(f"clock {record.clock_s:.4g} s, energy {record.total_energy_j:.4g} J")
+    return f"cycle {record.cycle} of {cycles}: {', '.join([*parts, *record.notes])}"
 
 
 def summary(console: Console, run: RunDir, seconds: float) -> None:

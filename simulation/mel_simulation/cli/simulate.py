@@ -13,9 +13,9 @@ import typer
 
 from flwr_mel._validate import Phrase, complain, number
 from flwr_mel.allocation.solution import Infeasible
-from flwr_mel.cli.question import diagnosis_lines
-from flwr_mel.cli.shared import FAILED, INFEASIBLE, INTERRUPTED, bad_input, console, note, stop
-from flwr_mel.fleets.files import read_fleet
+from flwr_mel.tools.fleetfile import read_fleet
+from flwr_mel.tools.question import diagnosis_lines
+from flwr_mel.tools.shell import FAILED, INFEASIBLE, INTERRUPTED, bad_input, console, note, stop
 from mel_simulation.cli.options import with_run_options
 from mel_simulation.scenario.config import RunConfig
 
@@ -172,7 +172,7 @@ def _prepare(config: RunConfig, run: Any) -> int:
 
 def _keep(run: Any) -> None:
     """Say what is left of a run that did not end well, with a report of it."""
-    from flwr_mel.report import write_report  # noqa: PLC0415
+    from flwr_mel.tools.report import write_report  # noqa: PLC0415
 
     cycles = len(run.records())
     if not cycles:

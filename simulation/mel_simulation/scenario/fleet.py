@@ -16,8 +16,7 @@ from flwr_mel import wire
 from flwr_mel._validate import complain
 from flwr_mel.clientapp import describe
 from flwr_mel.devices import Device, Measured
-from flwr_mel.fleets import Fleet
-from flwr_mel.fleets.files import read_fleet
+from flwr_mel.tools.fleetfile import Fleet, read_fleet
 from flwr_mel.paper import PAPER_CLASSES, PaperFleet
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.phones import PhoneFleet

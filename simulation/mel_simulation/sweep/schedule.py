@@ -16,11 +16,11 @@ from flwr_mel._validate import IntArray
 from flwr_mel.allocation import AllocationProblem, Infeasible
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
-from flwr_mel.fleets import Fleet
 from flwr_mel.orchestrator import OnInfeasible, Orchestrator, Returned, Settings, Stragglers, averaging
 from flwr_mel.orchestrator.planning import cut_shards, draw_seed
 from flwr_mel.orchestrator.state import Task
 from flwr_mel.solvers.equal import equal_batches
+from flwr_mel.tools.fleetfile import Fleet
 from mel_simulation.scenario.dry_run import settings_of, unspoken
 from mel_simulation.scenario.fleet import VirtualFleet
 from mel_simulation.scenario.job import (
