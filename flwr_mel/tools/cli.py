@@ -10,8 +10,7 @@ import typer
 from flwr_mel import __version__
 from flwr_mel._validate import complain
 from flwr_mel.costs import Workload
-from flwr_mel.learners import PaperFleet
-from flwr_mel.learners.paper import PAPER_LAYERS
+from flwr_mel.paper import PAPER_LAYERS, PaperFleet
 from flwr_mel.tools import shell
 from flwr_mel.tools.fleetfile import MOST_LEARNERS, Fleet, write_fleet, write_fleet_csv
 from flwr_mel.tools.plan import plan

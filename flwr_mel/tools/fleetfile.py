@@ -21,10 +21,8 @@ import numpy as np
 from flwr_mel._validate import NOTHING, InputError, Phrase, complain, count
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.costs import Coefficients, Workload
-from flwr_mel.learners import Channel, Device, Measured
-from flwr_mel.learners.channel import watts
-from flwr_mel.learners.measured import COEFFICIENTS
-from flwr_mel.learners.paper import PAPER_LAYERS
+from flwr_mel.devices import COEFFICIENTS, Channel, Device, Measured, watts
+from flwr_mel.paper import PAPER_LAYERS
 
 Learner = Device | Measured
 

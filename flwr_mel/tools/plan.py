@@ -16,7 +16,7 @@ from flwr_mel.allocation import Handout, Infeasible, Reason, Solution, Solver, a
 from flwr_mel.allocation.limiting import limiting
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.solution import round_up
-from flwr_mel.learners.paper import DEFAULT_STALENESS
+from flwr_mel.paper import DEFAULT_STALENESS
 from flwr_mel.solvers import EqualBatches, Exact
 from flwr_mel.solvers.exact import Exclude
 from flwr_mel.solvers.inverse import Plan, fastest, greenest

@@ -20,7 +20,8 @@ from flwr_mel.allocation.problem import NO_LIMIT
 from flwr_mel.allocation.screening import screen
 from flwr_mel.allocation.solution import round_up
 from flwr_mel.costs import Workload
-from flwr_mel.learners import Measured, least_batch
+from flwr_mel.devices import Measured
+from flwr_mel.paper import least_batch
 from flwr_mel.tools.fleetfile import Fleet, parse_fleet, read_fleet
 from flwr_mel.tools.shell import INFEASIBLE, bad_input, note, print_json, some, stop
 
