@@ -18,7 +18,8 @@ from rich.progress import Console, Progress
 from flwr_mel import __version__, wire
 from flwr_mel._files import atomically
 from flwr_mel._validate import InputError, Phrase, complain, count, number
-from flwr_mel.profile_file import PROFILE, check_profile
+from flwr_mel.clientapp.capability import PROFILE
+from flwr_mel.cycle.measure import Capability
 from flwr_mel.tools import shell
 from flwr_mel.tools.meters import Meter, MeterName, choose_meter, energy_costs
 from flwr_mel.tools.profiling import ComputeCosts, Three, load_function, measure_compute
@@ -92,7 +93,7 @@ def profile(
             wire.LEARNER: name or None,
         }
         limits = {key: value for key, value in limits.items() if value is not None}
-        check_profile({**dict.fromkeys(wire.COEFFICIENTS, 1.0), **limits})  # before anything takes time
+        Capability.parse({**dict.fromkeys(wire.COEFFICIENTS, 1.0), **limits})  # before anything takes time
         chosen, reasons = choose_meter(meter, watts=watts, battery_wh=battery_wh)
         busy = os.getloadavg()[0]
         with redirect_stdout(sys.stderr):  # what the function prints must not end up in our answer
@@ -103,7 +104,8 @@ def profile(
         costs, detail, used = _energy(chosen, compute, watts, reasons, strict=meter is not MeterName.AUTO)
         moved = _transfers(rate_bps, model_bytes, sample_bytes, tx_watts)
         six = [a + b for a, b in zip((compute.c2, compute.c1, compute.c0, *costs), moved, strict=True)]
-        words = check_profile({**limits, **dict(zip(wire.COEFFICIENTS, six, strict=True))})
+        words = {**limits, **dict(zip(wire.COEFFICIENTS, six, strict=True))}
+        Capability.parse(words)
         document = {**words, "measured": _about(compute, train, str(used), detail)}
         path = None if out is None else _write(document, out)
     option = f"--node-config {shlex.quote(_node_config(words if path is None else {PROFILE: str(path)}))}"
