@@ -8,14 +8,12 @@ import typer
 
 from flwr_mel import __version__
 from flwr_mel.cli import fleet, link_server, report
-from flwr_mel.cli.device import command as device_command
-from flwr_mel.cli.doctor import command as doctor_command
 from flwr_mel.cli.plan import command as plan_command
 from flwr_mel.cli.profile import command as profile_command
 from flwr_mel.cli.recommend import command as recommend_command
-from flwr_mel.cli.server import command as server_command
 from flwr_mel.cli.shared import Commands
 from flwr_mel.cli.watch import command as watch_command
+from flwr_mel.tools import bundle
 
 app = typer.Typer(
     cls=Commands,
@@ -32,10 +30,8 @@ app.command(epilog=fleet.EXAMPLES)(fleet.fleet)
 app.command(epilog=report.EXAMPLES)(report.report)
 app.command(epilog=profile_command.EXAMPLES)(profile_command.profile)
 app.command(epilog=link_server.EXAMPLES)(link_server.link_server)
+app.command(epilog=bundle.EXAMPLES)(bundle.bundle)
 app.command(epilog=watch_command.EXAMPLES)(watch_command.watch)
-app.command(epilog=doctor_command.EXAMPLES)(doctor_command.doctor)
-app.add_typer(server_command.app, name="server")
-app.add_typer(device_command.app, name="device")
 
 
 def _version(wanted: bool) -> None:
