@@ -32,12 +32,13 @@ END
 config=$1 superlink_port=$2 door=$3
 shift 3
 
-pids=
-stop() { [ -z "$pids" ] || kill $pids 2>/dev/null || true; wait; }
+# Devices end first: they take their leave of the server.
+servers= devices=
+stop() { for pids in "$devices" "$servers"; do [ -z "$pids" ] || { kill $pids || true; wait $pids || true; }; done 2>/dev/null; }
 trap stop EXIT
 trap 'exit 130' INT TERM
 # start NAME COMMAND...: in the background, with its output in logs/NAME.log.
-start() { name=$1; shift; "$@" >"$dir/logs/$name.log" 2>&1 </dev/null & pids="$pids $!"; }
+start() { name=$1; shift; "$@" >"$dir/logs/$name.log" 2>&1 </dev/null & }
 # await NAME TEXT: until the log has the text.
 await() {
     tries=0
@@ -58,6 +59,7 @@ cd "$dir"
 start superlink flower-superlink --host 127.0.0.1 --port "$superlink_port" \
     --ssl-ca-certfile ca.pem --ssl-certfile server.pem --ssl-keyfile server.key \
     --enable-supernode-auth --database superlink.db --disable-runtime-dependency-installation
+servers=$!
 if [ "$door" != "$superlink_port" ]; then
     sed "s#/srv/mel#$dir#; s#listen 8000#listen 127.0.0.1:$door#; s#127.0.0.1:8001#127.0.0.1:$superlink_port#" \
         "$here/nginx.conf" >mel.conf
@@ -78,6 +80,7 @@ http {
 }
 END
     start nginx nginx -e stderr -p "$dir/proxy" -c "$dir/nginx.conf"
+    servers="$servers $!"
 fi
 cat >"$FLWR_HOME/config.toml" <<END
 [superlink.fleet]
@@ -93,6 +96,7 @@ for name in pi-1 pi-2 pi-3; do
     start "$name" flower-supernode --superlink "$MEL_SERVER" --node-config "$MEL_NODE_CONFIG" \
         --root-certificates "devices/$name/ca.pem" --auth-supernode-private-key "devices/$name/device.key" \
         --host 127.0.0.1 --port "$1"
+    devices="$devices $!"
     shift
 done
 

@@ -1,13 +1,16 @@
 """One fleet of real processes for all tests that need one."""
 
+import os
+import subprocess
+
 import numpy as np
 import pytest
 
-from tests.deployment.fleet import Fleet, blocks
+from tests.deployment.fleet import BIN, DEPLOY, Fleet, blocks
 
 
 def pytest_itemcollected(item):
-    if "fleet" in getattr(item, "fixturenames", ()):
+    if {"fleet", "script"} & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.deployment)
 
 
@@ -20,7 +23,20 @@ def fleet(tmp_path_factory):
         np.save(made.root / "data" / f"{prefix}x.npy", rng.random((60, 784), np.float32))
         np.save(made.root / "data" / f"{prefix}y.npy", rng.integers(10, size=60))
     try:
-        made.said = [made.shell(block) for block in blocks("sh")]
+        made.said = [made.shell(block.replace("rounds=20", "rounds=1")) for block in blocks("sh")]
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture(scope="package")
+def script(tmp_path_factory):
+    """deploy/loopback.sh, started: it runs while other tests wait for Flower."""
+    root = tmp_path_factory.mktemp("script")
+    env = os.environ | {"PATH": os.pathsep.join([str(BIN), os.environ["PATH"], "/usr/sbin"])}
+    with (root / "log").open("w") as log:
+        command = [DEPLOY / "loopback.sh", root / "new", "features=16 hidden=8 classes=4"]
+        process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    yield process, root
+    process.terminate()
+    process.wait()

@@ -53,6 +53,13 @@ def blocks(kind):
     return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
+def alive(process):
+    """Whether a process still does something; one that has ended may wait for its parent to notice."""
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 class Service:
     """A program that is started again whenever it ends, as `Restart=always` does, until it is stopped."""
 
@@ -89,11 +96,13 @@ class Service:
                 process.send_signal(signal.SIGKILL)
 
     def stop(self):
-        """Ask it to end, for good; return the processes to wait for."""
+        """Ask it and what it started to end, as systemd does; return the processes to wait for."""
         self._over.set()
         self._keeper.join()
         family = self.tree()
-        self.process.terminate()
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
         return family
 
     def text(self):
@@ -227,13 +236,18 @@ class Fleet:
             return None
 
     def stop(self):
-        """End everything that was started."""
-        family = [process for service in self.services.values() for process in service.stop()]
-        for process in psutil.wait_procs(family, timeout=10)[1]:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        for service in self.services.values():
-            service.process.wait()
+        """End everything that was started, devices first: they take their leave of the server."""
+        devices = [name for name in self.services if name in DEVICES]
+        for names in (devices, [name for name in self.services if name not in DEVICES]):
+            family = [process for name in names for process in self.services[name].stop()]
+            end_at = time.monotonic() + 10
+            while any(map(alive, family)) and time.monotonic() < end_at:
+                time.sleep(0.1)
+            for process in filter(alive, family):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            for name in names:
+                self.services[name].process.wait()
 
     # --- runs -------------------------------------------------------------------------------------------
 
