@@ -93,13 +93,10 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(PY) -m bench.simulation
 	$(PY) -m bench.sweep
 	$(PY) -m bench.startup
-	$(PY) -m bench.deployment
 	$(PY) -m bench.learning
 	$(if $(LINKS),$(PY) -m bench.traces --links $(LINKS))
 	$(PY) -m bench.attacks
 	$(PY) -m bench.soak
-	$(PY) -m bench.overhead
-	$(PY) -m bench.scripted
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
 	$(PY) -m bench.gallery --runs 3
 
