@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mel_simulation.paper import pages
 from rich.console import Console
 
 from bench.loopback import Loopback, wait_for, write_app
@@ -277,7 +276,7 @@ def main() -> None:
     print(report(story), shown(worst, CYCLES), sep="\n\n")
     if not args.no_write:
         write_section(PAGE, "scripted", report(story))
-        pages.write_section(CLI, "watch", f"```\n{shown(worst, CYCLES)}\n```", "")
+        write_section(CLI, "watch", f"```\n{shown(worst, CYCLES)}\n```", "")
         RESULTS.write_text(json.dumps(worst.as_dict(), indent=1) + "\n", encoding="utf-8")
 
 

@@ -40,6 +40,7 @@ def test_a_command_writes_the_evidence(tmp_path):
     other = re.sub(r"(?m)^    0\.9\d*: \(.*\),\n", "", committed)
     assert other != committed
     module.write_text(other, encoding="utf-8")
-    files = [str(RESULTS / f"{name}.jsonl") for name in ("past", "headline", "paper", "objectives")]
-    evidence.main([*files, "--out", str(module)])
+    evidence.update(
+        [RESULTS / f"{name}.jsonl" for name in ("past", "headline", "paper", "objectives")], module
+    )
     assert module.read_text(encoding="utf-8") == committed

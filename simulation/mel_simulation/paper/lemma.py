@@ -58,6 +58,7 @@ import numpy as np
 
 from flwr_mel._files import atomically
 from flwr_mel._validate import FloatArray, IntArray, complain, count, number
+from mel_simulation.app.run_dir import versions
 from mel_simulation.scenario.data import embedded
 
 CLASSES = 10
@@ -266,18 +267,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="a JSONL file")
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     options = parser.parse_args(arguments)
-    rows: list[dict[str, Any]] = []
+    cases = (("max", 0.25), ("max", 1.0), ("min", 0.25))
+    rows: list[dict[str, Any]] = [{"about": {"versions": versions()}}]
     for seed in range(options.seeds):
-        for anchor, step in _CASES:
+        for anchor, step in cases:
             rows += measure(seed, anchor=anchor, step=step)
-            print(f"seed {seed}, eta*beta = {step:g}, {anchor} tau fixed: done", flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     atomically(options.out, lambda f: f.writelines(json.dumps(row) + "\n" for row in rows))
-    print(f"{options.out}: {len(rows)} rows")
-
-
-#: What stays while s grows, and eta*beta.
-_CASES = (("max", 0.25), ("max", 1.0), ("min", 0.25))
+    print(f"{options.out}: {len(rows) - 1} rows")
 
 
 if __name__ == "__main__":
