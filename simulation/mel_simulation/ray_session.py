@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,9 +35,9 @@ def ray_session(workers: int, address: str) -> Iterator[Any]:
     import ray  # noqa: PLC0415
 
     mine: dict[str, Any] = {"address": address} if address else {"num_cpus": workers or None}
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level="error", **mine)
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **mine)
     end_on_sigterm()  # Ray replaces the handler when it starts
     try:
         yield ray
     finally:
-        ray.shutdown()  # type: ignore[no-untyped-call]
+        ray.shutdown()

@@ -91,7 +91,7 @@ def read_outcomes(path: Path) -> tuple[Outcome, list[Outcome]]:
     if not file.is_file():
         raise complain("results", "an arena.jsonl, or a directory that holds one", str(path))
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
-    about = next((row["about"] for row in rows if "about" in row), {})
+    about: Outcome = next((row["about"] for row in rows if "about" in row), {})
     return about, [row for row in rows if "about" not in row]
 
 

@@ -14,8 +14,7 @@ from flwr_mel._validate import IntArray, complain, count, number
 from flwr_mel.costs import Coefficients
 from flwr_mel.learners import Device, PaperFleet
 from flwr_mel.learners.phones import PhoneFleet
-from mel_simulation.arena.tasks import TASKS, task_of
-from mel_simulation.arena.tasks.task import Task
+from mel_simulation.arena.tasks import TASKS, Task, task_of
 from mel_simulation.scenario.partition import partition
 
 FLEETS = ("paper", "phones")

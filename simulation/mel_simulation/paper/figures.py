@@ -230,7 +230,7 @@ def baselines(results: Sequence[Row]) -> Figure:
             for one, curve in zip(x, y, strict=True):
                 axes.plot(one, curve, color=looks[name]["color"], lw=0.4, alpha=0.5)
             axes.plot(x.mean(axis=0), y.mean(axis=0), **looks[name])
-        style.percent_axis(axes, [0.85, max(a for g in groups.values() for row in g for a in row["accuracy"])])
+        style.percent_axis(axes, [0.85, max(max(row["accuracy"]) for g in groups.values() for row in g)])
         axes.set_xlabel(label)
     panels[0][0].set_ylabel("test accuracy (%)")
     entries = [style.entry(name, **look) for name, look in looks.items()]

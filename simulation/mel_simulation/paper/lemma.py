@@ -57,7 +57,7 @@ from typing import Any
 import numpy as np
 
 from flwr_mel._files import atomically
-from flwr_mel._validate import FloatArray, IntArray, complain, count, number
+from flwr_mel._validate import FloatArray, IntArray
 from mel_simulation.app.run_dir import versions
 from mel_simulation.scenario.data import embedded
 
@@ -239,12 +239,7 @@ def measure(
     list of dict
         Per staleness and interval: distance, bounds, losses, mean tau_k.
     """
-    if anchor not in ("max", "min"):
-        raise complain("anchor", "'max' or 'min'", anchor)
-    if not 0 < number("step", step) <= 1:
-        raise complain("step", "above 0 and at most 1", step)
-    count("most_epochs", most_epochs, least=max(staleness) + 1)
-    parts = split(count("learners", learners, least=2), samples, alpha, seed)
+    parts = split(learners, samples, alpha, seed)
     beta = max(part.smoothness() for part in parts)
     # Everybody's place between the slowest and the fastest; both ends are taken.
     place = np.random.default_rng([seed, 1]).permutation(len(parts)) / (len(parts) - 1)

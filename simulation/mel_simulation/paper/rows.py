@@ -14,7 +14,7 @@ from flwr_mel.solvers.schemes import PAPER_SCHEMES, SchemeName
 from mel_simulation.scenario.config import options
 from mel_simulation.sweep.results import Row
 
-Key = TypeVar("Key", bound=Hashable)
+Key = TypeVar("Key")
 
 #: What the paper's own cells have in these keys.
 PLAIN = {"mode": "pl", "handout": "proportional", "average": "data", "baseline": "", "exclude": "infeasible"}
@@ -93,7 +93,7 @@ def setting(row: Row) -> tuple[float, float]:
 
 def by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
     """Group rows, each seed once (HA-Sync and HA-Asyn with c = 0 are one scheme); groups come sorted."""
-    groups: dict[Key, dict[Hashable, Row]] = defaultdict(dict)
+    groups: dict[Any, dict[Hashable, Row]] = defaultdict(dict)
     for row in rows:
         groups[key(row)][row["config"]["seed"], cap(row), family(row), setting(row)] = row
     return {name: list(groups[name].values()) for name in sorted(groups)}

