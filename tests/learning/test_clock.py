@@ -50,7 +50,6 @@ def clock(monkeypatch):
     monkeypatch.setattr("flwr_mel.server.proxy.monotonic", made.monotonic)
     monkeypatch.setattr("flwr_mel.clientapp.mod.perf_counter", made.monotonic)
     monkeypatch.setattr("mel_simulation.app.message_window.time", made)
-    monkeypatch.setattr("mel_simulation.app.message_window._cpus", lambda: 2)
     return made
 
 
