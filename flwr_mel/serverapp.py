@@ -199,7 +199,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         **own
             Further arguments of the wrapped strategy's `start`.
         """
-        self._grid = TimedGrid(grid)
+        self._grid = grid if isinstance(grid, TimedGrid) else TimedGrid(grid)
         given: dict[str, Any] = {
             "grid": self._grid,
             "initial_arrays": initial_arrays,

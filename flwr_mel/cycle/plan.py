@@ -75,7 +75,7 @@ def plan(
     for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
         rows[x.key].baseline, rows[x.key].reason = True, ""
         rows[x.key].time_s = x.baseline_s or 0.0
-        tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.key), baseline=True))
+        tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.label), baseline=True))
     if tasks and not any(task.samples for task in tasks):
         record.status = "baseline"
     for task in tasks:
@@ -86,9 +86,9 @@ def plan(
     return replace(state, planned=planned), tuple(tasks), record
 
 
-def draw_seed(seed: int, cycle: int, key: str) -> int:
+def draw_seed(seed: int, cycle: int, label: str) -> int:
     """Return the seed of one learner's work in one cycle; it does not depend on the other learners."""
-    digest = hashlib.blake2b(f"{seed}/{cycle}/{key}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{seed}/{cycle}/{label}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1  # 63 bits: the wire carries signed integers
 
 
@@ -313,7 +313,7 @@ def _tasks(
             record.cycle,
             rows[x.key].epochs,
             rows[x.key].samples,
-            draw_seed(options.seed, record.cycle, x.key),
+            draw_seed(options.seed, record.cycle, x.label),
             shard=None if shards is None else shards[k],
         )
         for k, x in enumerate(given)

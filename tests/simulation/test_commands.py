@@ -10,7 +10,7 @@ from mel_simulation.sweep.cells import profiles
 from typer.testing import CliRunner
 
 from flwr_mel.cli import app
-from flwr_mel.fleets import Fleet, write_fleet
+from flwr_mel.tools.fleetfile import Fleet, write_fleet
 from flwr_mel.paper import paper_fleet
 from tests.simulation.tools import cli, finished
 from tests.waiting import PATIENCE_S

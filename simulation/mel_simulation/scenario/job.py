@@ -17,9 +17,8 @@ from flwr_mel._files import atomically
 from flwr_mel._validate import IntArray, complain
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.costs import Workload
-from flwr_mel.fleets import Fleet
-from flwr_mel.learners import least_batch
-from flwr_mel.learners.paper import PAPER_SAMPLES
+from flwr_mel.paper import PAPER_SAMPLES, least_batch
+from flwr_mel.tools.fleetfile import Fleet
 from mel_simulation.scenario.config import LAYERS, RunConfig
 from mel_simulation.scenario.data import Dataset, cache_dir, load
 from mel_simulation.scenario.fleet import VirtualFleet
