@@ -14,7 +14,7 @@ from flwr_mel.allocation import (
     Status,
     allocate,
 )
-from flwr_mel.allocation.objectives import Cheapest, Drift, Epochs, PerCost, Progress, Soonest
+from flwr_mel.allocation.objectives import Cheapest, PerCost, Progress, Soonest
 from flwr_mel.costs import Coefficients, Workload
 from flwr_mel.devices import Channel, Device, Measured
 from flwr_mel.learning import Learning
@@ -31,8 +31,6 @@ __all__ = [
     "Cheapest",
     "Coefficients",
     "Device",
-    "Drift",
-    "Epochs",
     "Handout",
     "Infeasible",
     "InputError",

@@ -103,7 +103,7 @@ class MelStrategy:
         "keep", the paper's (the default of the classic API, whose rounds wait for every reply, and where no
         cycle time is given, since that one suits everybody). See `Settings`.
     solver : Solver or str
-        `Exact()`, or an objective by its name: "progress", "soonest", "cheapest", "drift:0.01".
+        `Exact()`, or an objective by its name: "progress", "soonest", "cheapest".
     staleness, min_samples, max_samples, max_epochs, workload, mode, dataset, default_profile,
     on_infeasible, enforce_deadline, deadline_slack, stopping, seed, epochs_key, samples_key,
     allow_insecure_shards, max_span, quorum, turn_after

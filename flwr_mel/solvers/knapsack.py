@@ -16,15 +16,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from flwr_mel._validate import FloatArray, IntArray, Phrase, complain
+from flwr_mel._validate import FloatArray, IntArray
 from flwr_mel.allocation.bisection import largest
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.solvers.prices import LARGE, NEVER, by_price, linear_bound, sample
 
 #: Learners and steps of the dynamic programme over all windows at once: a few milliseconds.
 _FEW, _SMALL = 64, 4_000_000
-#: Entries (learners times epochs) a table of capacities may have: 1.6 GB.
-_LARGEST_TABLE = 200_000_000
+#: Steps of a programme that also counts the participants.
+_MOST_STEPS = 30_000_000
+#: Entries of the largest table of capacities, and its epochs per learner in large fleets.
+_LARGEST_TABLE, _ROWS = 2_000_000, 40
 
 
 class Best(NamedTuple):
@@ -49,6 +51,9 @@ def best_epochs(capacities: Capacities, demand: int, staleness: int) -> Best:
     demand, staleness : int
         d and c.
     """
+    widest = _widest(capacities, staleness)
+    if widest < staleness:  # some allocation, and what all learners could do alone
+        return Best(best_epochs(capacities, demand, widest).epochs, int(capacities.most_epochs.sum()))
     first, windows, table = windows_of(capacities, demand, staleness)
     learners, width = len(capacities), len(table) - windows + 1
     steps = windows * width * learners * (learners * (width - 1) + 1) // 2
@@ -59,8 +64,16 @@ def best_epochs(capacities: Capacities, demand: int, staleness: int) -> Best:
 
 def bound_epochs(capacities: Capacities, demand: int, staleness: int) -> int:
     """Bound the sum of epochs by the linear relaxation of every window."""
+    if _widest(capacities, staleness) < staleness:
+        return int(capacities.most_epochs.sum())
     first, windows, table = windows_of(capacities, demand, staleness)
     return first * len(capacities) + linear_bound(table, demand, windows)
+
+
+def _widest(capacities: Capacities, staleness: int) -> int:
+    """Return the staleness, or less if the table of its windows would be too large."""
+    most = max(_LARGEST_TABLE // len(capacities), _ROWS)
+    return staleness if min(2 * staleness + 1, int(capacities.most_epochs.max())) <= most else most // 2 - 1
 
 
 def windows_of(capacities: Capacities, demand: int, staleness: int) -> tuple[int, int, IntArray]:
@@ -72,9 +85,6 @@ def windows_of(capacities: Capacities, demand: int, staleness: int) -> tuple[int
     first = max(1, sync - staleness)
     last = min(sync, max(1, top - staleness))  # later windows are parts of this one
     end = min(last + staleness, top)
-    if (end - first + 1) * len(capacities) > _LARGEST_TABLE:
-        rule = "small enough for a table of learners times epochs"
-        raise complain("staleness", rule, end - first, Phrase("Lower it, or set {}.", "max_epochs"))
     table = capacities.table(first, end)
     np.minimum(table, demand, out=table)
     reach = capacities.most_epochs - first
@@ -142,3 +152,60 @@ def _trace(carried: FloatArray, caps: FloatArray, total: int) -> IntArray:
         rows[k] = next(r for r in range(width) if earlier[at - r] + own[r] == reached)
         at -= rows[k]
     return np.array(rows, dtype=np.int64)
+
+
+def best_few(capacities: Capacities, demand: int, staleness: int, seats: int) -> tuple[IntArray, Best]:
+    """Find the largest sum of epochs when only so many learners may take part; also return which.
+
+    One window after the other, by a dynamic programme over (participants, sum of rows) -> largest capacity.
+    """
+    most, best, members = (
+        capacities.most_epochs,
+        Best(np.zeros(0, dtype=np.int64), 0),
+        np.zeros(0, dtype=np.int64),
+    )
+    top = int(most.max())
+
+    def carried(t: int) -> int:
+        able = np.sort(np.where(most >= t, capacities.at(t), 0))
+        return int(able[-seats:].sum())
+
+    last = largest(1, top, lambda t: carried(t) >= demand)
+    width = min(staleness, top - 1) + 1
+    if len(most) * width * width * seats * seats > _MOST_STEPS:
+        strong = np.sort(np.argsort(capacities.at(1), kind="stable")[-seats:])
+        found = best_epochs(capacities.take(strong), demand, staleness)
+        return strong, Best(found.epochs, int(np.sort(most)[-seats:].sum()))
+    for first in range(last, 0, -1):
+        if seats * min(first + staleness, top) <= best.sum_epochs:
+            break
+        rows = _few_rows(capacities, demand, first, min(first + staleness, top), seats)
+        if int(np.where(rows >= 0, rows + first, 0).sum()) > best.sum_epochs:
+            members = np.flatnonzero(rows >= 0)
+            best = Best(first + rows[members], 0)
+    return members, Best(best.epochs, best.sum_epochs)
+
+
+def _few_rows(capacities: Capacities, demand: int, first: int, end: int, seats: int) -> IntArray:
+    """Return the best rows of the window from `first` to `end`, -1 for learners left out."""
+    caps = np.minimum(capacities.table(first, end), demand)
+    width, learners = caps.shape
+    reach = np.minimum(capacities.most_epochs - first, width - 1)
+    carried = np.full((learners + 1, seats + 1, seats * (width - 1) + 1), -np.inf)
+    carried[0, 0, 0] = 0.0
+    for k in range(learners):
+        before, after = carried[k], carried[k + 1]
+        after[:] = before
+        for r in range(int(reach[k]) + 1):
+            ways = before[:-1, : before.shape[1] - r] + float(caps[r, k])
+            np.maximum(after[1:, r:], ways, out=after[1:, r:])
+    count, total = np.indices(carried[-1].shape)
+    value = np.where(carried[-1] >= demand, count * first + total, -1)
+    n, s = (int(i) for i in np.unravel_index(value.argmax(), value.shape))
+    rows = np.full(learners, -1, dtype=np.int64)
+    for k in range(learners - 1, -1, -1) if value[n, s] > 0 else ():
+        if carried[k, n, s] != carried[k + 1, n, s]:
+            own = [r for r in range(int(reach[k]) + 1) if r <= s]
+            rows[k] = next(r for r in own if carried[k, n - 1, s - r] + caps[r, k] == carried[k + 1, n, s])
+            n, s = n - 1, s - int(rows[k])
+    return rows

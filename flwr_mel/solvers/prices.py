@@ -23,6 +23,11 @@ LARGE = 4096
 NEVER = -1
 #: How many learners the search inside a window leaves open, one after the other, and steps spent on it.
 _CORES, _STEPS = (48, 256, 2000), 30_000_000
+#: Rows of a window from which on its last step is worth a closer look, its price comes from a few rows of
+#: each learner, and it is not searched.
+_WIDE, _WIDER, _WIDEST = 24, 256, 4096
+#: How many times windows are looked at, at least, and how many of their entries.
+_VISITS, _ENTRIES = 20, 20_000_000
 #: Entries of a table looked at in one go: what fits into a processor's cache.
 _BLOCK = 65_536
 
@@ -41,7 +46,9 @@ def by_price(table: IntArray, demand: int, windows: int) -> tuple[IntArray, int]
     guesses.pop(window, None)
     priced: dict[int, tuple[float, IntArray]] = {}
     open_ = 0  # the bound of windows that are too much work
+    visits = max(_ENTRIES // (width * learners), _VISITS)
     while bounds[window] > best.sum():
+        visits -= 1
         part, offset = table[window : window + width], window * learners
         if window in guesses:
             bound = bounds_at(part, demand, 1, guesses.pop(window)[0])[0] + offset
@@ -49,14 +56,18 @@ def by_price(table: IntArray, demand: int, windows: int) -> tuple[IntArray, int]
         elif window not in priced:
             price, rows = priced[window] = find_price(part, demand)
             np.minimum(bounds, bounds_at(table, demand, windows, price), out=bounds)
+            if width > _WIDE:
+                rows = use_spare(part, demand, rows.copy())
             best = rows + window if rows.sum() + offset > best.sum() else best
         else:
             bound, goal = int(bounds[window]) - offset, int(best.sum()) - offset
-            if not open_:
+            if not open_ and width <= _WIDEST:
                 found, bound = _in_window(part, demand, priced[window][0], bound, goal)
                 best = best if found is None else found + window
             open_ = max(open_, bound + offset) if bound + offset > best.sum() else open_
             bounds[window] = min(bound + offset, int(best.sum()))
+        if not visits:
+            break
         window = int(bounds.argmax())
     return best, max(int(bounds.max()), int(best.sum()), open_)
 
@@ -97,12 +108,31 @@ def find_price(table: IntArray, demand: int) -> tuple[float, IntArray]:
     rows, carried = best_rows(table, 0.0)
     if carried >= demand:
         return 0.0, rows
+    if len(table) > _WIDER:
+        price = _coarse_price(table, demand)
+        rows, carried = best_rows(table, price)
+        while carried < demand and price <= len(table):
+            price *= 1.01
+            rows, carried = best_rows(table, price)
+        return price, rows if carried >= demand else np.zeros_like(rows)
     high = len(table) / max(float(table[0].mean()), 1.0)
     while (tried := best_rows(table, high))[1] < demand:
         if high > len(table):
             return high, np.zeros(table.shape[1], dtype=np.int64)
         high *= 4
     return _bisect(table, demand, 0.0, high, tried)
+
+
+def _coarse_price(table: IntArray, demand: int) -> float:
+    """Find the price as if learners had only a few rows, evenly from the first to the last in reach."""
+    reach, everyone = (table != NEVER).sum(axis=0) - 1, np.arange(table.shape[1])
+    rows = np.rint(np.linspace(0, 1, 65)[:, None] * reach).astype(np.int64)
+    caps, low, high = table[rows, everyone], 0.0, float(len(table))
+    while high - low > 1e-9 * high:
+        price = 0.5 * (low + high)
+        pick = (rows + price * caps).argmax(axis=0)
+        low, high = (low, price) if int(caps[pick, everyone].sum()) >= demand else (price, high)
+    return high
 
 
 def _bisect(
@@ -127,6 +157,19 @@ def _bisect(
     taken = open_[order[np.cumsum(lost[order]) <= carried - demand]]
     rows[taken] = more[taken]
     return high, rows
+
+
+def use_spare(table: IntArray, demand: int, rows: IntArray) -> IntArray:
+    """Raise learner after learner, the one that can rise most first, by what is carried beyond the demand."""
+    everyone = np.arange(len(rows))
+    while True:
+        carried = table[rows, everyone]
+        lowest = np.maximum(carried - (int(carried.sum()) - demand), 1)
+        reach = (table >= lowest).sum(axis=0) - 1
+        k = int((reach - rows).argmax())
+        if reach[k] <= rows[k]:
+            return rows
+        rows[k] = reach[k]
 
 
 def _enclosed(table: IntArray, demand: int) -> tuple[float, IntArray] | None:
@@ -183,7 +226,7 @@ def _scores(table: IntArray, price: float) -> Iterator[tuple[slice, FloatArray]]
     row = np.arange(len(table), dtype=np.float64)[:, None]
     for at in range(0, table.shape[1], size):
         block = slice(at, at + size)
-        score = price * table[:, block]
+        score: FloatArray = price * table[:, block].astype(np.float64)
         score += row
         if table[-1, block].min() == NEVER:
             score[table[:, block] == NEVER] = -np.inf

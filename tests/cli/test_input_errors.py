@@ -114,8 +114,8 @@ def test_names_of_learners_are_told_as_they_are(tmp_path):
 
 
 def test_other_options_in_a_rule_are_named(paper):
-    told = refused("plan", paper, "--cycle-time", 10, "--samples", 1000, "--min-samples", 100)
-    assert "--samples must be at least learners * --min-samples = 20 * 100 = 2000, got 1000" in told
+    told = refused("plan", paper, "--cycle-time", 10, "--samples", 90, "--min-samples", 100)
+    assert "--samples must be at least --min-samples = 100, got 90" in told
     assert "Lower --min-samples" in told
     told = refused("fleet", "--paper", "--energy", 5, "--energy-spread", 6)
     assert told == "error: --energy-spread must be below --energy = 5, got 6.0\n"

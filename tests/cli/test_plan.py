@@ -177,7 +177,7 @@ def test_the_cycle_time_may_be_part_of_the_answer(paper):
     assert got["makespan_s"] < got["problem"]["cycle_time_s"]
     assert got["value"] == pytest.approx(got["progress"] / got["makespan_s"])
     assert got["bias"] > 0
-    for goal in ("cheapest", "drift:0.01", "progress"):
+    for goal in ("cheapest", "per-cost:1,0.1", "progress"):
         plan = ask("plan", paper, *LIMITS, "--objective", goal)
         assert (plan["objective"], plan["status"] in ("optimal", "feasible")) == (goal, True)
 

@@ -103,7 +103,7 @@ def plan(
         typer.Option(
             metavar="NAME",
             help="epochs: the paper's mean of epochs. These fix the batches: progress (docs/RECOMMEND.md), "
-            "soonest and cheapest (most progress per second, per joule), drift:PENALTY (steps less drift).  "
+            "soonest and cheapest (most progress per second, per joule).  "
             "\\[default: epochs, with --cycle-time best soonest]",
             rich_help_panel=_HOW,
             autocompletion=_objectives,
