@@ -167,7 +167,7 @@ hand-out of the samples and the final check of all constraints.
 ### Against HiGHS
 
 How many times as long HiGHS takes as `Exact`, over {len(CELLS)} cells (T, E) of the paper for K = 20 and over
-three for K = 100. HiGHS gets our window formulation and the capacities beforehand; both find the same optimum.
+three for K = 100. HiGHS gets our window formulation and the capacities beforehand. The optima are the same.
 
 {table(["K", "c", "Exact, median", "HiGHS / Exact, median", "least", "most"], results["races"])}
 

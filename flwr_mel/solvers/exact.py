@@ -74,7 +74,7 @@ class Exact:
             excluded |= {int(k): Reason.STRAGGLER for k in np.delete(able, members)}
         else:
             best = best_epochs(mine, d, problem.staleness)
-        room = mine.take(members).at(best.epochs)
+        room = (mine.take(members) if leave_out else mine).at(best.epochs)
         samples = hand_out(self.handout, d, room, least, best.epochs)
         status = Status.OPTIMAL if best.bound == best.sum_epochs else Status.FEASIBLE
         who, learners = able[members], len(problem)

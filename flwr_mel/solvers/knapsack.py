@@ -81,11 +81,17 @@ def windows_of(capacities: Capacities, demand: int, staleness: int) -> tuple[int
 
     Capacities count up to the demand: more is of no use, and without it the bounds are tighter.
     """
-    top, sync = int(capacities.most_epochs.max()), synchronous(capacities, demand)
+    low, top = int(capacities.most_epochs.min()), int(capacities.most_epochs.max())
+    whole = None
+    if min(low + staleness, top) * len(capacities) <= LARGE:  # one table costs less than a bisection
+        whole = capacities.table(1, min(low + staleness, top))
+        sync = int(np.count_nonzero(whole[:low].sum(axis=1) >= demand)) or 1
+    else:
+        sync = synchronous(capacities, demand)
     first = max(1, sync - staleness)
     last = min(sync, max(1, top - staleness))  # later windows are parts of this one
     end = min(last + staleness, top)
-    table = capacities.table(first, end)
+    table = capacities.table(first, end) if whole is None else whole[first - 1 : end]
     np.minimum(table, demand, out=table)
     reach = capacities.most_epochs - first
     if int(reach.min()) < end - first:
@@ -121,8 +127,7 @@ def all_windows(table: IntArray, demand: int, windows: int) -> tuple[IntArray, i
     learners, width = table.shape[1], len(table) - windows + 1
     span = learners * (width - 1) + 1
     # caps[r, w, k]: what learner k carries in row r of window w. Floats, for minus infinity; sums are exact.
-    caps = np.where(table > 0, table, -np.inf)
-    caps = sliding_window_view(caps, width, axis=0).transpose(2, 0, 1)
+    caps = np.where(table > 0, table, -np.inf)[np.add.outer(np.arange(width), np.arange(windows))]
     # carried[k, w, width - 1 + s]: the most that the first k learners carry when their rows sum to s.
     carried = np.full((learners + 1, windows, width - 1 + span), -np.inf)
     carried[0, :, width - 1] = 0.0
@@ -131,7 +136,7 @@ def all_windows(table: IntArray, demand: int, windows: int) -> tuple[IntArray, i
     for k in range(learners):
         upto = (k + 1) * (width - 1) + 1
         ways = before[k, :, :, :upto] + caps[:, :, k, None]
-        np.max(ways, axis=0, out=carried[k + 1, :, width - 1 : width - 1 + upto])
+        np.maximum.reduce(ways, axis=0, out=carried[k + 1, :, width - 1 : width - 1 + upto])
     reached = carried[-1, :, width - 1 :]
     sums = np.arange(span) + learners * np.arange(windows)[:, None]
     value = np.where(reached >= demand, sums, -1)
