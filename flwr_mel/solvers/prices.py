@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray
+from flwr_mel.allocation.bisection import enclose
 
 #: From this many learners on a sample of them shows where the price is.
 LARGE = 4096
@@ -127,12 +128,13 @@ def _coarse_price(table: IntArray, demand: int) -> float:
     """Find the price as if learners had only a few rows, evenly from the first to the last in reach."""
     reach, everyone = (table != NEVER).sum(axis=0) - 1, np.arange(table.shape[1])
     rows = np.rint(np.linspace(0, 1, 65)[:, None] * reach).astype(np.int64)
-    caps, low, high = table[rows, everyone], 0.0, float(len(table))
-    while high - low > 1e-9 * high:
-        price = 0.5 * (low + high)
+    caps = table[rows, everyone]
+
+    def enough(price: float) -> bool:
         pick = (rows + price * caps).argmax(axis=0)
-        low, high = (low, price) if int(caps[pick, everyone].sum()) >= demand else (price, high)
-    return high
+        return int(caps[pick, everyone].sum()) >= demand
+
+    return enclose(0.0, float(len(table)), enough, lambda low, high: high - low <= 1e-9 * high)[1]
 
 
 def _bisect(
@@ -143,13 +145,18 @@ def _bisect(
     Below the price some learners have higher rows. Those that lose least per row go first.
     """
     rows, carried = at_high
-    while (high - low) * (carried - demand) > 1e-3 and high - low > 1e-14 * high:
-        middle = 0.5 * (low + high)
-        tried = best_rows(table, middle)
+
+    def enough(price: float) -> bool:
+        nonlocal rows, carried
+        tried = best_rows(table, price)
         if tried[1] >= demand:
-            high, (rows, carried) = middle, tried
-        else:
-            low = middle
+            rows, carried = tried
+        return tried[1] >= demand
+
+    def close(low: float, high: float) -> bool:
+        return (high - low) * (carried - demand) <= 1e-3 or high - low <= 1e-14 * high
+
+    low, high = enclose(low, high, enough, close)
     more = best_rows(table, low)[0]
     open_ = np.flatnonzero(more > rows)
     lost = table[rows[open_], open_] - table[more[open_], open_]
