@@ -76,10 +76,6 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(PY) -m bench.solvers
 	$(PY) -m bench.paper_grid
 	$(PY) -m bench.progress
-	$(PY) -m bench.objectives
-	$(PY) -m bench.objectives --growth
-	$(PY) -m bench.objectives --trade
-	$(PY) -m bench.drift
 	$(PY) -m bench.strategy
 	$(PY) -m bench.scale --cycles 10
 	$(PY) -m bench.updates
