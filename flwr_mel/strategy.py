@@ -190,10 +190,11 @@ class MelStrategy:
         time_s = "follows from the costs" if o.best else time_s
         samples = "all data" if o.total_samples is None else f"{o.total_samples:,}"
         cap = "no cap" if o.staleness is None else str(o.staleness)
+        solver = type(o.solver).__name__
         learned = "all clients" if o.estimation else "clients without a profile"
         log.info("\t├──> MelStrategy around %s:", type(self.strategy).__name__)
         log.info("\t│\t├── round time T: %s | samples: %s | staleness: %s", time_s, samples, cap)
-        log.info("\t│\t└── solver: %s | average: %s | costs learned for: %s", o.solver, o.average, learned)
+        log.info("\t│\t└── solver: %s | average: %s | costs learned for: %s", solver, o.average, learned)
         if callable(inner := getattr(self.strategy, "summary", None)):
             inner()
 
