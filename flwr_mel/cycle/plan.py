@@ -170,7 +170,7 @@ def _set_time(
             epochs_only=fleet.follows is Follows.EPOCHS,
         )
         now_s = max(now_s, derived)
-    record.baseline_s = max(measured)
+    record.baseline_s = max(x.own_s for x in known)
     record.cycle_time_s, pace = state.pace.next(now_s)
     return replace(state, pace=pace)
 

@@ -18,6 +18,8 @@ from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 # A learner is taken to do the same work whatever its task is if over so many tasks the work varied by the
 # first factor at least and the time by the second at most.
 _TASKS, _WORK_VARIED, _TIME_VARIED = 3, 3.0, 1.2
+# The first time of a client does not count if its second task is faster by this factor than it suggests.
+_COLD_START = 2.0
 # Counted epochs that differ more than this from the task's are other work than the task's.
 _OTHER_EPOCHS = 1.5
 # Data hardly count if their share in the model is less than this part of their share in all data.
@@ -185,14 +187,23 @@ def _learned(x: Learner, row: LearnerRecord, reply: Reply | None, options: Optio
     if row.baseline:
         row.time_s = row.time_s or seconds
         x = replace(x, baseline_s=seconds if x.baseline_s is None else (x.baseline_s + seconds) / 2)
-    if x.estimate is None:
+    if x.estimate is None or _cold_start(x, epochs, used, seconds):
         train_s = None if x.simulated else report.train_s
         first = Estimate.measured(epochs, used, seconds, options.learning(declared=False), train_s=train_s)  # type: ignore[arg-type]
-        return replace(x, estimate=first)
+        own_s = first.expected(x.own_epochs or 1, x.data or used)
+        return replace(x, estimate=first, baseline_s=x.baseline_s and min(x.baseline_s, own_s))
     x = _watched(x, float(epochs if row.baseline else row.epochs) * used, report.train_s or seconds)
     return replace(
         x, estimate=x.estimate and x.estimate.observe(epochs, used, seconds, learning, joules=report.joules)
     )
+
+
+def _cold_start(x: Learner, epochs: float, samples: float, seconds: float) -> bool:
+    """Whether the second task shows that the first one mostly loaded libraries and data."""
+    e = x.estimate
+    if e is None or e.seen or x.costs is not None:
+        return False
+    return _COLD_START * seconds < e.expected(epochs, samples)
 
 
 def _rested(x: Learner, options: Options) -> Learner:

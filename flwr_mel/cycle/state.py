@@ -110,6 +110,13 @@ class Learner:
         declared = None if self.capability is None else self.capability.max_samples
         return self.held if declared is None else declared
 
+    @property
+    def own_s(self) -> float:
+        """Time of the project's own work: as measured, or less if later tasks show that."""
+        if self.baseline_s is None or self.estimate is None or self.data is None:
+            return self.baseline_s or 0.0
+        return min(self.baseline_s, self.estimate.expected(self.own_epochs or 1, self.data))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
