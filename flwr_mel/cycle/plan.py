@@ -60,8 +60,8 @@ def plan(
     if learners and not ready and not state.trained:
         raise NoWork(unable_text([(x.label, reasons[x.key]) for x in learners]))
     follows = Follows.of(known, options)
-    fixed = [x for x in known if x.fixed or follows is Follows.NOTHING]
-    told = [x for x in known if x not in fixed]
+    fixed = known if follows is Follows.NOTHING else [x for x in known if x.fixed]
+    told = [] if follows is Follows.NOTHING else [x for x in known if not x.fixed]
     fleet = Fleet.of(told, options, follows) if told else None
     best = options.best and fleet is not None and follows in (Follows.BOTH, Follows.SAMPLES)
     tasks: list[Task] = []
