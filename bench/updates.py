@@ -140,7 +140,8 @@ def main() -> None:
     parser.add_argument("--one", nargs=3, metavar=("API", "STRATEGY", "KIND"), help="measure in this process")
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(one(*given.one, given.parameters)))
+        api, name, kind = given.one
+        print(json.dumps(one(api, name, kind, given.parameters)))
         return
     pairs = [(api, name) for api in ("message", "classic") for name in ("FedAvg", "FedAdam")]
     rows = [compare(api, name, given.parameters, given.repeats) for api, name in pairs]

@@ -70,7 +70,8 @@ def copy(name: str, directory: Path, *, wrapped: bool, speeds: tuple[float, ...]
 def _package(app: Path) -> Path:
     """Return the package of a project."""
     settings = tomllib.loads((app / "pyproject.toml").read_text())
-    return app / settings["tool"]["flwr"]["app"]["components"]["clientapp"].partition(".")[0]
+    component: str = settings["tool"]["flwr"]["app"]["components"]["clientapp"]
+    return app / component.partition(".")[0]
 
 
 def slowed(text: str, package: str) -> str:
