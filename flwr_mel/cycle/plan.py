@@ -77,7 +77,7 @@ def plan(
         rows[x.key].time_s = x.baseline_s or 0.0
         tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.label), baseline=True))
     if tasks and not any(task.samples for task in tasks):
-        record.status = "baseline"
+        record.status = "baseline" if first else "own work"
     for task in tasks:
         rows[task.key].outcome = Outcome.FAILED
     order = {x.key: k for k, x in enumerate(learners)}

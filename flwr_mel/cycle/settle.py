@@ -103,6 +103,8 @@ def settle(
     learned = [_learned(state.of(row.node), row, replies.get(row.node), options) for row in record.asked]
     rested = [_rested(state.of(row.node), options) for row in record.learners if not row.asked]
     state = state.having([*learned, *rested])
+    if record.baseline_s and learned:
+        record.baseline_s = max(x.own_s for x in learned)
     updates = _weighted(record, good, model, options)
     virtual = bool(learned) and all(x.simulated and x.costs is not None for x in learned)
     record.waited_s = None if virtual else waited_s
@@ -276,8 +278,9 @@ def _weighted(
 def _add_up(record: CycleRecord, options: Options) -> None:
     """Write the cycle's time and energy into the record."""
     asked = record.asked
-    if record.status == "baseline":
+    if record.status in ("baseline", "own work"):
         record.total_samples = record.asked_samples = sum(row.weight for row in asked)
+    if record.status == "baseline":
         times = [row.round_trip_s or row.train_s or 0.0 for row in asked]
         record.cycle_time_s = options.time_s or max(times, default=0.0)
         record.baseline_s = max(times, default=0.0)
@@ -312,11 +315,11 @@ def _remarks(state: State, options: Options, record: CycleRecord) -> State:
         ),
         "epochs": (
             [row for row in rows if federated and used[row.node].reads is False],
-            f"the app does not read its epochs, so its own number of epochs is planned. {_READ}",
+            f"the app does not read its epochs, so epochs are not planned. {_READ}",
         ),
         "samples": (
             [row for row in rows if federated and used[row.node].chooses is False],
-            f"the app uses all its samples in every round, so only epochs are planned. {_CHOOSE}",
+            f"the app uses all its samples in every round, so samples are not planned. {_CHOOSE}",
         ),
         "fixed": (
             [row for row in rows if used[row.node].fixed],
