@@ -128,3 +128,4 @@ class Pace:
             tuple(number(f"pace.{name}", x, above=0) for x in data[name]) for name in ("computed", "used")
         )
         return cls(computed, used)
+

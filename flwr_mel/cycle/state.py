@@ -114,7 +114,7 @@ class Learner:
 
     @property
     def own_s(self) -> float:
-        """Time of the project's own work: as measured, or what later tasks suggest if that is clearly less."""
+        """Time of the project's own work: as measured, or as later tasks suggest if that is clearly less."""
         measured = self.baseline_s or 0.0
         if self.estimate is None or self.data is None:
             return measured
