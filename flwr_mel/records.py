@@ -121,8 +121,8 @@ class CycleRecord:
     staleness : int, optional
         Cap c; None: no cap.
     status : str
-        Of the allocation, as `flwr_mel.allocation.Status` names it; "baseline" in a baseline round, "skipped"
-        when no learner had a task.
+        Of the allocation, as `flwr_mel.allocation.Status` names it; "baseline" in a baseline round, "own
+        work" when no learner follows a task, "skipped" when none had one.
     objective : str
         What the allocation maximises.
     value, bound : float

@@ -190,10 +190,11 @@ class MelStrategy:
         time_s = "follows from the costs" if o.best else time_s
         samples = "all data" if o.total_samples is None else f"{o.total_samples:,}"
         cap = "no cap" if o.staleness is None else str(o.staleness)
+        solver = type(o.solver).__name__
         learned = "all clients" if o.estimation else "clients without a profile"
         log.info("\t├──> MelStrategy around %s:", type(self.strategy).__name__)
         log.info("\t│\t├── round time T: %s | samples: %s | staleness: %s", time_s, samples, cap)
-        log.info("\t│\t└── solver: %s | average: %s | costs learned for: %s", o.solver, o.average, learned)
+        log.info("\t│\t└── solver: %s | average: %s | costs learned for: %s", solver, o.average, learned)
         if callable(inner := getattr(self.strategy, "summary", None)):
             inner()
 
@@ -345,12 +346,17 @@ def final_line(records: Iterable[CycleRecord]) -> str:
     before = sum(r.baseline_s or 0.0 for r in planned) / len(planned)
     if actual < 0.95 * before:
         return f"rounds took {actual:.3g} s instead of {before:.3g} s"
-    rows = [row for row in planned[-1].learners if row.samples and row.time_s]
-    paces = [row.time_s / (row.epochs * row.samples) for row in rows]
-    why = (
-        "all clients are equally fast" if paces and max(paces) < _EQUAL * min(paces) else "see the log above"
-    )
-    return f"no gain: {why}. Rounds took {actual:.3g} s, the baseline round {before:.3g} s"
+    return f"no gain: {_no_gain(planned[-1])}. Rounds took {actual:.3g} s, the baseline round {before:.3g} s"
+
+
+def _no_gain(record: CycleRecord) -> str:
+    """Return why rounds are as long as without planning."""
+    if own := sum(row.baseline for row in record.asked):
+        return f"{own} of {len(record.asked)} clients do not follow their tasks, see the warnings above"
+    paces = [row.time_s / (row.epochs * row.samples) for row in record.asked if row.time_s]
+    if paces and max(paces) < _EQUAL * min(paces):
+        return "all clients are equally fast"
+    return "as much work does not fit into less time"
 
 
 def layers(strategy: object) -> Iterator[object]:

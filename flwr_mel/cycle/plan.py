@@ -60,8 +60,8 @@ def plan(
     if learners and not ready and not state.trained:
         raise NoWork(unable_text([(x.label, reasons[x.key]) for x in learners]))
     follows = Follows.of(known, options)
-    fixed = [x for x in known if x.fixed or follows is Follows.NOTHING]
-    told = [x for x in known if x not in fixed]
+    fixed = known if follows is Follows.NOTHING else [x for x in known if x.fixed]
+    told = [] if follows is Follows.NOTHING else [x for x in known if not x.fixed]
     fleet = Fleet.of(told, options, follows) if told else None
     best = options.best and fleet is not None and follows in (Follows.BOTH, Follows.SAMPLES)
     tasks: list[Task] = []
@@ -77,7 +77,7 @@ def plan(
         rows[x.key].time_s = x.baseline_s or 0.0
         tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.label), baseline=True))
     if tasks and not any(task.samples for task in tasks):
-        record.status = "baseline"
+        record.status = "baseline" if first else "own work"
     for task in tasks:
         rows[task.key].outcome = Outcome.FAILED
     order = {x.key: k for k, x in enumerate(learners)}
@@ -170,7 +170,7 @@ def _set_time(
             epochs_only=fleet.follows is Follows.EPOCHS,
         )
         now_s = max(now_s, derived)
-    record.baseline_s = max(measured)
+    record.baseline_s = max(x.own_s for x in known)
     record.cycle_time_s, pace = state.pace.next(now_s)
     return replace(state, pace=pace)
 

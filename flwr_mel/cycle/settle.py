@@ -18,6 +18,8 @@ from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 # A learner is taken to do the same work whatever its task is if over so many tasks the work varied by the
 # first factor at least and the time by the second at most.
 _TASKS, _WORK_VARIED, _TIME_VARIED = 3, 3.0, 1.2
+# The first time of a client does not count if its second task is faster by this factor than it suggests.
+_COLD_START = 2.0
 # Counted epochs that differ more than this from the task's are other work than the task's.
 _OTHER_EPOCHS = 1.5
 # Data hardly count if their share in the model is less than this part of their share in all data.
@@ -101,6 +103,8 @@ def settle(
     learned = [_learned(state.of(row.node), row, replies.get(row.node), options) for row in record.asked]
     rested = [_rested(state.of(row.node), options) for row in record.learners if not row.asked]
     state = state.having([*learned, *rested])
+    if record.baseline_s and learned:
+        record.baseline_s = max(x.own_s for x in learned)
     updates = _weighted(record, good, model, options)
     virtual = bool(learned) and all(x.simulated and x.costs is not None for x in learned)
     record.waited_s = None if virtual else waited_s
@@ -185,14 +189,23 @@ def _learned(x: Learner, row: LearnerRecord, reply: Reply | None, options: Optio
     if row.baseline:
         row.time_s = row.time_s or seconds
         x = replace(x, baseline_s=seconds if x.baseline_s is None else (x.baseline_s + seconds) / 2)
-    if x.estimate is None:
+    if x.estimate is None or _cold_start(x, epochs, used, seconds):
         train_s = None if x.simulated else report.train_s
         first = Estimate.measured(epochs, used, seconds, options.learning(declared=False), train_s=train_s)  # type: ignore[arg-type]
-        return replace(x, estimate=first)
+        own_s = first.expected(x.own_epochs or 1, x.data or used)
+        return replace(x, estimate=first, baseline_s=x.baseline_s and min(x.baseline_s, own_s))
     x = _watched(x, float(epochs if row.baseline else row.epochs) * used, report.train_s or seconds)
     return replace(
         x, estimate=x.estimate and x.estimate.observe(epochs, used, seconds, learning, joules=report.joules)
     )
+
+
+def _cold_start(x: Learner, epochs: float, samples: float, seconds: float) -> bool:
+    """Whether the second task shows that the first one mostly loaded libraries and data."""
+    e = x.estimate
+    if e is None or e.seen or x.costs is not None:
+        return False
+    return _COLD_START * seconds < e.expected(epochs, samples)
 
 
 def _rested(x: Learner, options: Options) -> Learner:
@@ -265,8 +278,9 @@ def _weighted(
 def _add_up(record: CycleRecord, options: Options) -> None:
     """Write the cycle's time and energy into the record."""
     asked = record.asked
-    if record.status == "baseline":
+    if record.status in ("baseline", "own work"):
         record.total_samples = record.asked_samples = sum(row.weight for row in asked)
+    if record.status == "baseline":
         times = [row.round_trip_s or row.train_s or 0.0 for row in asked]
         record.cycle_time_s = options.time_s or max(times, default=0.0)
         record.baseline_s = max(times, default=0.0)
@@ -301,11 +315,11 @@ def _remarks(state: State, options: Options, record: CycleRecord) -> State:
         ),
         "epochs": (
             [row for row in rows if federated and used[row.node].reads is False],
-            f"the app does not read its epochs, so its own number of epochs is planned. {_READ}",
+            f"the app does not read its epochs, so epochs are not planned. {_READ}",
         ),
         "samples": (
             [row for row in rows if federated and used[row.node].chooses is False],
-            f"the app uses all its samples in every round, so only epochs are planned. {_CHOOSE}",
+            f"the app uses all its samples in every round, so samples are not planned. {_CHOOSE}",
         ),
         "fixed": (
             [row for row in rows if used[row.node].fixed],

@@ -15,6 +15,8 @@ from flwr_mel.cycle.measure import Capability, Words, label_of, partition_of, pr
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.round_time import Pace
 
+#: A baseline time is corrected if later tasks suggest less than this part of it.
+_CLEARLY_LESS = 0.8
 #: How many learners that left are remembered at least.
 _MOST_ABSENT = 1000
 
@@ -109,6 +111,15 @@ class Learner:
         """Samples that it declares or was seen to hold."""
         declared = None if self.capability is None else self.capability.max_samples
         return self.held if declared is None else declared
+
+    @property
+    def own_s(self) -> float:
+        """Time of the project's own work: as measured, or as later tasks suggest if that is clearly less."""
+        measured = self.baseline_s or 0.0
+        if self.estimate is None or self.data is None:
+            return measured
+        expected = self.estimate.expected(self.own_epochs or 1, self.data)
+        return expected if expected < _CLEARLY_LESS * measured else measured
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,8 +2,8 @@
 
 1. `test_golden_allocations`: epochs and samples of 144 problems from the paper's grid, all four schemes.
 2. `test_three_cycles`: three cycles of the simulation in both APIs, federated and parallelized.
-3. Example diffs on Flower's engine: `tests/examples/test_gallery.py` applies every diff of the gallery, runs
-   the light projects with and without it, and plays one project of each API on the engine.
+3. Example diffs on Flower's engine: `tests/examples/test_gallery.py` applies every diff of the gallery and
+   plays the wrapped projects on the engine.
 4. Kill and resume: `tests/checkpoint/test_going_on.py` and `test_interruptions.py` in process, in both APIs;
    `tests/deployment/test_faults.py` with a SuperLink that is killed.
 
