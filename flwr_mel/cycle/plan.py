@@ -7,9 +7,10 @@ others get epochs and samples from one verified allocation (`flwr_mel.allocation
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from statistics import median_high
 
 import numpy as np
 
@@ -39,12 +40,12 @@ class Follows(Enum):
     NOTHING = "nothing"
 
     @classmethod
-    def of(cls, learners: Sequence[Learner], options: Options) -> Follows:
+    def of(cls, learners: Collection[Learner], options: Options) -> Follows:
         """Read it off the reports; without any, clients follow everything. One app runs on all clients."""
         chosen = [x.chooses for x in learners if x.chooses is not None]
+        read = [x.reads for x in learners if x.reads is not None]
         samples = options.shards is not None or not chosen or any(chosen)
-        epochs = not learners or any(x.reads is not False for x in learners)
-        if epochs:
+        if not read or any(read):
             return cls.BOTH if samples else cls.EPOCHS
         return cls.SAMPLES if samples else cls.NOTHING
 
@@ -88,7 +89,7 @@ class Fleet:
 
     def take(self, index: Sequence[int] | IntArray) -> Fleet:
         """Return some of the learners."""
-        at = [int(k) for k in index]
+        at = np.asarray(index, dtype=np.int64)
         return Fleet(
             [self.learners[k] for k in at],
             self.costs.take(at),
@@ -129,20 +130,20 @@ def plan(
     known = [x for x in ready if not _unmeasured(x, options)]
     if learners and not ready and not state.trained:
         raise NoWork(unable_text([(x.label, reasons[x.key]) for x in learners]))
-    follows = Follows.of(known, options)
+    follows = Follows.of(state.learners.values(), options)
     fixed = [x for x in known if x.fixed or follows is Follows.NOTHING]
     told = [x for x in known if x not in fixed]
     fleet = Fleet.of(told, options, follows) if told else None
     state, time_s = _cycle_time(state, options, fleet, fixed, follows, record)
     tasks: list[Task] = []
     if fleet is not None:
-        tasks = _allocated(
-            state, options, record, fleet, follows, time_s, len(nodes) / max(connected, len(nodes))
-        )
+        tasks = _allocated(options, record, fleet, follows, time_s, len(nodes) / max(connected, len(nodes)))
     for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
-        rows[x.key].baseline, rows[x.key].reason = True, ""
-        rows[x.key].time_s = x.baseline_s or 0.0
+        rows[x.key].baseline = True
+        rows[x.key].time_s, rows[x.key].energy_j = _own_work(x)
         tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.key), baseline=True))
+    if not tasks:
+        _check_workable(state, options, follows)
     if tasks and not any(task.samples for task in tasks):
         record.status = "baseline"
     for task in tasks:
@@ -178,6 +179,8 @@ def _held(x: Learner, options: Options) -> int | None:
 
 def _unable(x: Learner, options: Options) -> str:
     """Return why a learner cannot be given work; "" if it can."""
+    if x.data == 0:
+        return "it declares that it has no samples"
     if x.estimate is not None:
         return ""
     if x.capability is not None and x.capability.device is not None and options.workload is None:
@@ -186,7 +189,7 @@ def _unable(x: Learner, options: Options) -> str:
             "Workload.mlp((784, 300, 10)), to turn them into time and energy"
         )
     if not x.modded:
-        return x.problem or "it has no mel_mod"
+        return x.problem or ("it has no mel_mod" if x.answered else "it has not answered yet")
     if options.shards is not None:
         return (
             "it reports no costs, and without local data they cannot be measured. Use "
@@ -203,15 +206,27 @@ def _unmeasured(x: Learner, options: Options) -> bool:
     return x.estimate is None or unknown_data or (options.cycle_time_s is None and x.baseline_s is None)
 
 
+def _own_work(x: Learner) -> tuple[float, float]:
+    """Return seconds and joules of the project's own work, as far as they are known."""
+    if x.estimate is None or x.data is None:
+        return x.baseline_s or 0.0, 0.0
+    c2, c1, c0, g2, g1, g0 = x.estimate.costs()
+    work = (x.own_epochs or 1) * x.data
+    return x.baseline_s or c2 * work + c1 * x.data + c0, g2 * work + g1 * x.data + g0
+
+
 def _fits(x: Learner, options: Options, row: LearnerRecord) -> bool:
-    """Whether a learner that always does its own work is in time; T is derived such that it is."""
-    if options.cycle_time_s is None or (x.baseline_s or 0.0) <= options.cycle_time_s:
-        return True
-    row.reason = (
-        f"it does not follow its task, and its own work takes {x.baseline_s:.3g} s of "
-        f"T = {options.cycle_time_s:g} s. Use Assignment in the client"
-    )
-    return False
+    """Whether a learner that always does its own work keeps T, which is otherwise derived, and E_k."""
+    seconds, joules = _own_work(x)
+    row.energy_limit_j = None if x.capability is None else x.capability.energy_limit_j
+    used = ""
+    if options.cycle_time_s is not None and seconds > options.cycle_time_s:
+        used = f"takes {seconds:.3g} s of T = {options.cycle_time_s:g} s"
+    elif row.energy_limit_j is not None and joules > row.energy_limit_j:
+        used = f"uses {joules:.3g} J of {row.energy_limit_j:g} J"
+    if used:
+        row.reason = f"it does not follow its task, and its own work {used}. Use Assignment in the client"
+    return not used
 
 
 def _cycle_time(
@@ -266,11 +281,10 @@ def _max_epochs(options: Options, fleet: Fleet, follows: Follows) -> int | None:
     if options.max_epochs is not None:
         return options.max_epochs
     own = [x.own_epochs for x in fleet.learners if x.own_epochs is not None]
-    return _MOST_EPOCHS * max(own) if own else None
+    return min(_MOST_EPOCHS * median_high(own), MAX_COUNT) if own else None
 
 
 def _allocated(
-    state: State,
     options: Options,
     record: CycleRecord,
     fleet: Fleet,
@@ -283,7 +297,6 @@ def _allocated(
     fleet, problem = _problem(options, record, fleet, follows, time_s, part, rows)
     solution = None if problem is None else _solved(problem, options, record)
     if problem is None or solution is None:
-        _check_workable(state, options, fleet, follows)
         return []
     unit = fleet.own_epochs if follows is Follows.SAMPLES else np.ones_like(fleet.own_epochs)
     limits = limiting(problem, solution.epochs, solution.samples)
@@ -299,8 +312,6 @@ def _allocated(
     record.status, record.objective = str(solution.status), str(solution.objective)
     record.value, record.bound = solution.value, solution.bound
     record.total_samples = int(solution.samples.sum())
-    if not record.total_samples:
-        _check_workable(state, options, fleet, follows)
     given = [x for x in fleet.learners if rows[x.node].samples]
     shards = _cut(options, record.cycle, [rows[x.node].samples for x in given])
     return [
@@ -426,17 +437,21 @@ def _solved(problem: AllocationProblem, options: Options, record: CycleRecord) -
         return None
 
 
-def _check_workable(state: State, options: Options, fleet: Fleet, follows: Follows) -> None:
-    """Raise if the given T is too short for every client and no task was ever planned."""
-    if options.cycle_time_s is None or state.planned or not fleet.learners:
+def _check_workable(state: State, options: Options, follows: Follows) -> None:
+    """Raise if the given T is too short for every connected client and no task was ever planned."""
+    able = [x for x in map(state.of, state.keys) if not _unable(x, options)]
+    known = [x for x in able if not _unmeasured(x, options) and not x.fixed]
+    if options.cycle_time_s is None or state.planned or not known or len(known) < len(able):
         return
+    fleet = Fleet.of(known, options, follows)
     least = _min_samples(options, fleet, follows)
     samples = fleet.data if follows is Follows.EPOCHS else np.minimum(least, fleet.data)
     shortest = float(fleet.costs.time_s(1, samples).min())
     if shortest > options.cycle_time_s:
         raise NoWork(
             f"cycle_time_s={options.cycle_time_s:g} is too short for every client: the smallest cycle time "
-            f"in which one of them can do anything is {shortest:.3g} s. Give at least that, or leave it out"
+            f"in which one of them can do anything is {1.005 * shortest:.3g} s. Give at least that, or leave "
+            "it out"
         )
 
 
