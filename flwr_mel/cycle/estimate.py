@@ -184,7 +184,7 @@ class Estimate:
             return self
         cov = self._prior(cov, mean, seconds)
         off = min(seconds / before - 1, 1.0) if self.seen < _CONFIRM else seconds / before - 1
-        doubt = float(x @ cov @ x) / before**2
+        doubt = max(float(x @ cov @ x), 0.0) / before**2  # rounding may go below zero
         limit = _CLIP * math.sqrt(doubt + self.noise)
         run = self._run(off, limit)
         if abs(run) >= _CONFIRM:
@@ -221,7 +221,7 @@ class Estimate:
         late = seconds > planned
         safety = self._safety(late, options)
         expected = float(np.array(self.mean) @ x)
-        width = math.sqrt(float(x @ _unpacked(self.spread) @ x) / expected**2 + self.noise)
+        width = math.sqrt(max(float(x @ _unpacked(self.spread) @ x), 0.0) / expected**2 + self.noise)
         target = expected * math.exp(min(_quantile(options) * safety * width, 5.0))
         if self.run > 0:
             target = max(target, seconds)
