@@ -7,7 +7,7 @@ others get epochs and samples from one verified allocation (`flwr_mel.allocation
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from statistics import median_high
@@ -41,13 +41,17 @@ class Follows(Enum):
 
     @classmethod
     def of(cls, learners: Collection[Learner], options: Options) -> Follows:
-        """Read it off the reports; without any, clients follow everything. One app runs on all clients."""
-        chosen = [x.chooses for x in learners if x.chooses is not None]
-        read = [x.reads for x in learners if x.reads is not None]
-        samples = options.shards is not None or not chosen or any(chosen)
-        if not read or any(read):
+        """Read it off most reports: one app runs on all clients. Without any, clients follow everything."""
+        samples = options.shards is not None or _most(x.chooses for x in learners)
+        if _most(x.reads for x in learners):
             return cls.BOTH if samples else cls.EPOCHS
         return cls.SAMPLES if samples else cls.NOTHING
+
+
+def _most(reports: Iterable[bool | None]) -> bool:
+    """Whether most of those that are known are true, or none is known."""
+    known = [x for x in reports if x is not None]
+    return 2 * sum(known) > len(known) or not known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -343,7 +347,7 @@ def _problem(
     def build(some: Fleet, total: int) -> AllocationProblem:
         return AllocationProblem(
             some.costs,
-            _deadlines(some, options, time_s, least),
+            _deadlines(some, options, time_s, _smallest(options, some, follows)),
             some.energy_limit_j,
             total_samples=max(total, 1),
             staleness=MAX_COUNT if options.staleness is None else options.staleness,
@@ -384,14 +388,20 @@ def _asked(options: Options, fleet: Fleet, part: float) -> int:
     return min(int(fleet.data.sum()), MAX_COUNT)
 
 
-def _deadlines(fleet: Fleet, options: Options, time_s: float, least: int) -> float | FloatArray:
+def _smallest(options: Options, fleet: Fleet, follows: Follows) -> IntArray:
+    """Return the samples of each learner's smallest task: all its data, if it does not choose among them."""
+    if follows is Follows.EPOCHS:
+        return fleet.data
+    return np.minimum(_min_samples(options, fleet, follows), fleet.data)
+
+
+def _deadlines(fleet: Fleet, options: Options, time_s: float, smallest: IntArray) -> float | FloatArray:
     """Return T, longer for a learner whose smallest task would otherwise not fit.
 
     A T that was derived skips no learner. A T that was given skips one only if its smallest task does not fit
     by the costs that it declared or started with: what was learned since, such as a missed reply, makes its
     task smaller but never removes it.
     """
-    smallest = np.minimum(least, fleet.data)
     needed: FloatArray = fleet.costs.time_s(1, smallest)
     if (needed <= time_s).all():
         return time_s
@@ -444,9 +454,7 @@ def _check_workable(state: State, options: Options, follows: Follows) -> None:
     if options.cycle_time_s is None or state.planned or not known or len(known) < len(able):
         return
     fleet = Fleet.of(known, options, follows)
-    least = _min_samples(options, fleet, follows)
-    samples = fleet.data if follows is Follows.EPOCHS else np.minimum(least, fleet.data)
-    shortest = float(fleet.costs.time_s(1, samples).min())
+    shortest = float(fleet.costs.time_s(1, _smallest(options, fleet, follows)).min())
     if shortest > options.cycle_time_s:
         raise NoWork(
             f"cycle_time_s={options.cycle_time_s:g} is too short for every client: the smallest cycle time "

@@ -156,7 +156,7 @@ def _weight(row: LearnerRecord, reply: Reply, options: Options) -> int:
     """
     claimed = measurement(reply.examples)
     if reply.examples is not None and not claimed:
-        raise Rejected(f"it reports {reply.examples!r} as its number of examples")
+        raise Rejected(f"its number of examples cannot be {reply.examples!r}")
     if row.baseline:
         weight = max(round(claimed or 0), 1)
     else:
