@@ -356,7 +356,7 @@ def _problem(
             max_epochs=most_epochs,
         )
 
-    total = _asked(options, fleet, part)
+    total = _asked(options, fleet, part, least)
     capacities = Capacities.of(build(fleet, max(total, least * len(fleet.learners))))
     room = capacities.at(1)
     if follows is Follows.EPOCHS:
@@ -372,19 +372,22 @@ def _problem(
         total = int(fleet.data.sum())
     elif options.total_samples is None and options.shards is None:
         total = min(total, int(room.sum()))
-    elif total < least * int((room >= least).sum()):
-        fleet = _strongest(fleet, room, total // least, options, record, rows)
+    elif total < least * int((room >= least).sum()) and options.rounds.on_infeasible is OnInfeasible.RELAX:
+        fleet = _strongest(fleet, room, total // least, record, rows)
+    elif total < least * int((room >= least).sum()) and options.rounds.on_infeasible is OnInfeasible.SKIP:
+        record.notes.append("no client has a task in this round: too few samples for their least batches")
+        total = 0
     record.asked_samples = total
     return fleet, build(fleet, total) if fleet.learners and total else None
 
 
-def _asked(options: Options, fleet: Fleet, part: float) -> int:
-    """Return how many samples are asked for: the given number, or all data of these learners."""
+def _asked(options: Options, fleet: Fleet, part: float, least: int) -> int:
+    """Return how many samples are asked for: the given number or its part, or all data of these learners."""
     total = options.total_samples
     if total is None and options.shards is not None:
         total = len(options.shards)
     if total is not None:
-        return max(int(total * part), 1)
+        return max(int(total * part), min(least, total))
     return min(int(fleet.data.sum()), MAX_COUNT)
 
 
@@ -416,13 +419,10 @@ def _strongest(
     fleet: Fleet,
     room: IntArray,
     places: int,
-    options: Options,
     record: CycleRecord,
     rows: dict[str, LearnerRecord],
 ) -> Fleet:
-    """Return the strongest learners, if there are too few samples for the least batches of all."""
-    if options.rounds.on_infeasible is not OnInfeasible.RELAX or places < 1:
-        return fleet
+    """Return the strongest learners: there are too few samples for the least batches of all."""
     strongest = np.sort(np.argsort(-room, kind="stable")[:places])
     for k in set(range(len(fleet.learners))) - set(strongest.tolist()):
         rows[fleet.learners[k].node].reason = "there are too few samples for the least batch of every client"
