@@ -15,3 +15,13 @@ def _identity(monkeypatch):
 def api(request):
     """Each of the two APIs in turn."""
     return APIS[request.param]
+
+
+@pytest.fixture
+def message_api():
+    return APIS["message"]
+
+
+@pytest.fixture
+def classic_api():
+    return APIS["classic"]
