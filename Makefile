@@ -51,29 +51,22 @@ examples: install  ## Run the gallery in examples/ on Flower's engine, as it is 
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
 	$(PY) -m examples.run $(NAMES) $(ARGS)
 
-simulate: install  ## Run the main job on MNIST and leave a report; options in ARGS="--cycles 3 ..."
+simulate: install  ## Run the paper's experiment on MNIST and write a report; options in ARGS="--cycles 3 ..."
 	$(VENV)/bin/flwr-mel simulate $(ARGS)
 
-STRAGGLERS := $(wildcard results/stragglers.jsonl results/phones.jsonl)
-RESULTS := $(wildcard results/headline.jsonl results/past.jsonl results/paper.jsonl)
 PROFILE ?= quick
-reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|objectives|variations) and draw its figures and table
+reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|variations) and write its tables and figures
 	$(VENV)/bin/flwr-mel sweep $(PROFILE) --out runs/sweep-$(PROFILE) $(ARGS)
-	$(PY) -m mel_simulation.paper.lemma --out runs/sweep-$(PROFILE)/lemma.jsonl
-	$(PY) -m mel_simulation.paper.reproduction runs/sweep-$(PROFILE) --lemma runs/sweep-$(PROFILE)/lemma.jsonl \
-		--out runs/sweep-$(PROFILE)
+	$(PY) -m mel_simulation.paper.reproduction runs/sweep-$(PROFILE)
 
-arena: install  ## Our schemes against other people's on one virtual clock (PROFILE=quick|full)
+arena: install  ## Compare our schemes with other methods on one virtual clock (PROFILE=quick|full)
 	$(VENV)/bin/flwr-mel arena $(PROFILE) --out runs/arena-$(PROFILE) $(ARGS)
 
-docs: install  ## Write the pages and figures that come from the committed results
-	$(PY) -m mel_simulation.paper.reproduction $(RESULTS) --lemma results/lemma.jsonl --out docs \
-		$(if $(wildcard results/variations.jsonl),--variations results/variations.jsonl)
-	$(PY) -m mel_simulation.paper.past_the_paper $(RESULTS) --out docs --readme README.md
-	$(PY) -m mel_simulation.paper.objectives results/objectives.jsonl --out docs
-	$(PY) -m mel_simulation.paper.evidence $(RESULTS) results/objectives.jsonl
-	$(if $(wildcard results/stragglers.jsonl),$(PY) -m mel_simulation.paper.stragglers $(STRAGGLERS) --out docs)
-	$(if $(wildcard results/arena.jsonl),$(PY) -m mel_simulation.arena.page results/arena.jsonl --stragglers results/stragglers.json --out docs)
+docs: install  ## Fill the generated blocks of the pages and draw the figures, from the committed results
+	$(PY) -m mel_simulation.paper.reproduction docs
+	$(PY) -m mel_simulation.arena.page results/arena.jsonl
+	$(PY) -m mel_simulation.cli.options
+	$(PY) docs/settings.py
 
 # mkdocs-material prints advertising for its successor otherwise.
 site: install  ## Build the documentation as a site, strictly, into build/site
@@ -94,13 +87,10 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(PY) -m bench.simulation
 	$(PY) -m bench.sweep
 	$(PY) -m bench.startup
-	$(PY) -m bench.deployment
 	$(PY) -m bench.learning
 	$(if $(LINKS),$(PY) -m bench.traces --links $(LINKS))
 	$(PY) -m bench.attacks
 	$(PY) -m bench.soak
-	$(PY) -m bench.overhead
-	$(PY) -m bench.scripted
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
 	$(PY) -m bench.gallery --runs 3
 

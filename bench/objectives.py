@@ -133,7 +133,7 @@ def _finer(problem: AllocationProblem, samples: int) -> AllocationProblem:
 
 def draw(measured: dict[str, dict[str, list[tuple[int, float]]]]) -> None:
     """Plot the growth in the style of all figures, readable without colours."""
-    from mel_simulation.paper.figures import style as look
+    from mel_simulation.paper import style as look
 
     with look.style():
         figure, panels = look.canvas(1, 3, width=look.PAGE, height=2.3, sharey=True)

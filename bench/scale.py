@@ -23,7 +23,7 @@ from mel_simulation.scenario.phones import PhoneFleet
 
 from bench.tables import PAGE, table, write_section
 from flwr_mel import Workload, wire
-from flwr_mel.clientapp.mod import describe
+from flwr_mel.clientapp import describe
 from flwr_mel.learning import Learning
 from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 

@@ -320,7 +320,7 @@ Up to K = {max(scale.sizes):,} the points are medians over the instances of the 
 
 def draw(races: list[Race], large: list[Alone]) -> None:
     """Plot the growth with K in the style of all figures, readable without colours."""
-    from mel_simulation.paper.figures import style as look
+    from mel_simulation.paper import style as look
 
     with look.style():
         _draw(races, large, look)

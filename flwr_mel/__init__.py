@@ -23,15 +23,16 @@ if TYPE_CHECKING:
     from flwr_mel.cycle.options import Estimation, Robust, Rounds, Shards
     from flwr_mel.devices import Channel, Device, Measured
     from flwr_mel.paper import paper_fleet
-    from flwr_mel.recommend import Recommendation, recommend
     from flwr_mel.records import JsonlWriter, Stopping, read_jsonl
     from flwr_mel.solvers.inverse import Plan, fastest, greenest
+    from flwr_mel.solvers.rate import BestRound, Rate, best_round
     from flwr_mel.solvers.schemes import Scheme, scheme
 
 __version__ = "0.2.0.dev0"
 
 __all__ = [
     "AllocationProblem",
+    "BestRound",
     "Channel",
     "Cheapest",
     "Coefficients",
@@ -47,8 +48,8 @@ __all__ = [
     "PerCost",
     "Plan",
     "Progress",
+    "Rate",
     "Reason",
-    "Recommendation",
     "Robust",
     "Rounds",
     "Scheme",
@@ -59,11 +60,11 @@ __all__ = [
     "Stopping",
     "Workload",
     "allocate",
+    "best_round",
     "fastest",
     "greenest",
     "paper_fleet",
     "read_jsonl",
-    "recommend",
     "scheme",
 ]
 
@@ -77,8 +78,8 @@ _NAMES = {
     "flwr_mel.cycle.options": "Estimation Robust Rounds Shards",
     "flwr_mel.records": "JsonlWriter Stopping read_jsonl",
     "flwr_mel.paper": "paper_fleet",
-    "flwr_mel.recommend": "Recommendation recommend",
     "flwr_mel.solvers.inverse": "Plan fastest greenest",
+    "flwr_mel.solvers.rate": "BestRound Rate best_round",
     "flwr_mel.solvers.schemes": "Scheme scheme",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -26,6 +26,7 @@ from flwr_mel.cycle.updates import Arrays, not_finite
 from flwr_mel.devices import Device, Measured
 from flwr_mel.records import Callback, CycleRecord, Outcome, title
 from flwr_mel.solvers.exact import Exact
+from flwr_mel.solvers.rate import Rate
 
 log = logging.getLogger("flwr.mel")
 
@@ -36,6 +37,10 @@ _EQUAL = 1.5
 #: Probes to clients without a task, per round.
 _PROBES = 200
 _EXACT, _ROBUST, _ROUNDS = Exact(), Robust(), Rounds()
+_SHORT = (
+    "rounds are short now: {:.3g} s and {:,} samples. Count time, energy or accuracy instead of rounds: "
+    "callbacks=[Stopping(time_s=...)] with a large num_rounds"
+)
 #: Strategies of Flower whose updates are not arrays in numpy's format, by name: some cannot be imported here.
 _NO_ARRAYS = {
     "FedXgbBagging": "trees",
@@ -59,8 +64,9 @@ class MelStrategy:
     ----------
     strategy : Strategy
         A strategy of the same API. It samples the clients and aggregates their updates.
-    cycle_time_s : float, optional
-        T: all clients reply within this time. None: derived from the first round.
+    cycle_time_s : float or "best", optional
+        T: all clients reply within this time. None: derived from the first round. "best": short rounds whose
+        T and samples follow from the costs; see `flwr_mel.solvers.rate.Rate`.
     total_samples : int, optional
         d, for all connected clients together; a round with some of them gets its share. None: all data.
     staleness : int, optional
@@ -71,7 +77,7 @@ class MelStrategy:
     max_epochs : int, optional
         The most epochs of a client. None: five times the project's own number if it has one, else no limit.
     solver : Solver or str
-        `Exact()`, another solver of `flwr_mel.solvers`, or an objective by name.
+        `Exact()`, another solver of `flwr_mel.solvers`, or an objective by name. With "best": `Rate(...)`.
     workload : Workload, optional
         The training job, for clients that declare physical values (clock, link, power).
     default_device : Device or Measured, optional
@@ -100,12 +106,12 @@ class MelStrategy:
         self,
         strategy: Any,
         *,
-        cycle_time_s: float | None = None,
+        cycle_time_s: float | str | None = None,
         total_samples: int | None = None,
         staleness: int | None = None,
         min_samples: int | None = None,
         max_epochs: int | None = None,
-        solver: Solver | str = _EXACT,
+        solver: Solver | Rate | str = _EXACT,
         workload: Workload | None = None,
         default_device: Device | Measured | None = None,
         shards: Shards | None = None,
@@ -180,7 +186,8 @@ class MelStrategy:
     def summary(self) -> None:
         """Log the settings, then those of the wrapped strategy."""
         o = self.options
-        time_s = "derived from the first round" if o.cycle_time_s is None else f"{o.cycle_time_s:g} s"
+        time_s = "derived from the first round" if o.time_s is None else f"{o.time_s:g} s"
+        time_s = "follows from the costs" if o.best else time_s
         samples = "all data" if o.total_samples is None else f"{o.total_samples:,}"
         cap = "no cap" if o.staleness is None else str(o.staleness)
         learned = "all clients" if o.estimation else "clients without a profile"
@@ -215,6 +222,9 @@ class MelStrategy:
         if any(not self.state.of(node).simulated for node in nodes):
             record.began_at = time()
         self._record, self._settled = record, False
+        if self.options.best and tasks and tasks[0].samples and "best" not in self.state.warned:
+            self.state = replace(self.state, warned=self.state.warned | {"best"})
+            log.info("%s", _SHORT.format(record.cycle_time_s, record.total_samples))
         for row in record.learners:
             log.debug("round %d, %s", cycle, row.describe())
         if not tasks:

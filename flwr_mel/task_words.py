@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from flwr_mel import wire
+from flwr_mel._npy import write_npy
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.state import Task
 
@@ -31,12 +28,5 @@ def task_words(task: Task, options: Options) -> dict[str, Any]:
     words |= {wire.EPOCHS: task.epochs, wire.SAMPLES: task.samples}
     if task.shard is not None and options.shards is not None:
         for i, array in enumerate(options.shards.arrays):
-            words[f"{wire.SHARD}{i}"] = _packed(array[task.shard])
+            words[f"{wire.SHARD}{i}"] = write_npy(array[task.shard])
     return words
-
-
-def _packed(array: npt.NDArray[Any]) -> bytes:
-    """Encode an array in numpy's .npy format, without pickle."""
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()

@@ -96,9 +96,9 @@ def _own(record):
 
 
 def tasks(k: int, cycle: int) -> dict:
-    """Return the words of a task; the first one is free."""
+    """Return the words of a task; the first one is a baseline task."""
     words = {wire.CYCLE: cycle, wire.SEED: 100 * cycle + k}
-    return words | ({wire.FREE: 1} if cycle == 1 else {wire.EPOCHS: 1 + k, wire.SAMPLES: 20 + 7 * k})
+    return words | ({wire.BASELINE: 1} if cycle == 1 else {wire.EPOCHS: 1 + k, wire.SAMPLES: 20 + 7 * k})
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ import numpy as np
 from flwr.app import Context, Message
 
 from flwr_mel import wire
-from flwr_mel.clientapp.watch import unwatched
 
 
 def note(path: Path, **words: object) -> None:
@@ -60,7 +59,7 @@ class Witness:
 
 def _round(message: Message) -> int:
     """Return the number of the round, which projects get with their message in one of two ways."""
-    words = [unwatched(record) for record in message.content.config_records.values()]
+    words = [dict(record) for record in message.content.config_records.values()]
     told = [record["server-round"] for record in words if "server-round" in record]
     return int(told[0] if told else message.metadata.group_id or 0)
 
@@ -77,7 +76,7 @@ def _sow(entropy: list[int]) -> None:
 def _task(message: Message) -> dict[str, object]:
     for record in message.content.config_records.values():
         if wire.CYCLE in record:
-            words = unwatched(record)  # what is read here is not read by the app
+            words = dict(record)
             keys = {"cycle": wire.CYCLE, "epochs": wire.EPOCHS, "samples": wire.SAMPLES}
             return {name: words.get(key) for name, key in keys.items()}
     return {}

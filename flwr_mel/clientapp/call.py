@@ -24,57 +24,36 @@ class WatchedConfig(dict[str, Any]):
     def __init__(self, config: Mapping[str, Any], key: str | None) -> None:
         super().__init__(config)
         self.key = key
-        #: None: unknown, because the whole config was copied.
+        #: None: unknown, because the app copied or listed the whole config.
         self.was_read: bool | None = False
 
-    def _read(self, key: str) -> None:
+    def _note(self, key: str) -> None:
         if key == self.key and self.was_read is False:
             self.was_read = True
 
-    def _copied(self) -> None:
-        if self.key is not None and self.was_read is False:
-            self.was_read = None
-
     def __getitem__(self, key: str) -> Any:
-        self._read(key)
+        self._note(key)
         return super().__getitem__(key)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value or the default."""
-        self._read(key)
+        self._note(key)
         return super().get(key, default)
 
-    def pop(self, key: str, *default: Any) -> Any:
-        """Remove a value and return it."""
-        self._read(key)
-        return super().pop(key, *default)
 
-    def __iter__(self) -> Iterator[str]:
-        # Defining it also makes dict(config) and {**config} call `keys`.
-        self._copied()
-        return super().__iter__()
+def _noted(name: str) -> Any:
+    """Return a method of dict that makes it unknown whether the key was read."""
 
-    def keys(self) -> Any:
-        """Return a view of all keys."""
-        self._copied()
-        return super().keys()
+    def method(self: WatchedConfig, *args: Any) -> Any:
+        self.was_read = self.was_read or None
+        return getattr(dict, name)(self, *args)
 
-    def values(self) -> Any:
-        """Return a view of all values."""
-        self._copied()
-        return super().values()
+    return method
 
-    def items(self) -> Any:
-        """Return a view of everything."""
-        self._copied()
-        return super().items()
 
-    def copy(self) -> dict[str, Any]:
-        """Return a plain dict."""
-        return dict(self)
-
-    def __or__(self, other: Any) -> Any:
-        return dict(self) | other
+# dict(config) and {**config} call `keys`, because `__iter__` is not that of dict.
+for _name in ("__iter__", "keys", "values", "items", "copy", "pop", "setdefault", "__or__"):
+    setattr(WatchedConfig, _name, _noted(_name))
 
 
 class Call:

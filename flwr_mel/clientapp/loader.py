@@ -29,7 +29,7 @@ L = TypeVar("L")
 log = logging.getLogger("flwr.mel")
 _INSTEAD = "Choose the samples where the data are loaded: Subset(dataset, task.choose(len(dataset)))"
 #: Options that a DataLoader has under the name of its argument.
-_OPTIONS = (
+_OPTIONS = [
     "num_workers",
     "collate_fn",
     "pin_memory",
@@ -41,7 +41,7 @@ _OPTIONS = (
     "persistent_workers",
     "pin_memory_device",
     "in_order",
-)
+]
 
 
 class CountingSampler(Sampler[int]):

@@ -134,7 +134,10 @@ class MelMod:
     def _answer(self, message: Message, context: Context, cycle: object) -> Message:
         """Answer a probe in the form of the API that sent it."""
         coming = cycle if isinstance(cycle, int) else 1
-        answer = ConfigRecord({wire.PROBE: coming, **self.words(context, coming)})
+        call = Call()
+        call.override(context.run_config)
+        own = {} if call.own_epochs is None else {wire.OWN_EPOCHS: call.own_epochs}
+        answer = ConfigRecord({wire.PROBE: coming, **self.words(context, coming), **own})
         content = RecordDict({wire.RECORD: answer})
         if _PROPERTIES_INS in message.content.config_records:
             status = ConfigRecord({"code": 0, "message": ""})

@@ -27,11 +27,11 @@ from flwr_mel.cycle.options import Estimation
 Costs = tuple[float, float, float, float, float, float]
 
 # By how much a client's speed changes from task to task.
-_DRIFT = 0.02
+_DRIFT = 0.01
 # How far declared costs, and costs from a single task, may be off.
 _DECLARED, _MEASURED = 0.2, 1.0
 # Share of a measured task that may be fixed cost rather than training, as a standard deviation.
-_SPLIT = 0.5
+_SPLIT = 0.2
 # Residuals count for at most so many standard deviations; two such in a row to one side are a change.
 _CLIP, _CONFIRM = 2.5, 2
 # Mean square of a standard normal number that is clipped so.
@@ -187,8 +187,12 @@ class Estimate:
         if not (before > 0 and 0 < seconds <= _LARGEST):
             return self
         cov = self._prior(cov, mean, seconds)
-        off = min(seconds / before - 1, 1.0) if self.seen < _CONFIRM else seconds / before - 1
         doubt = max(float(x @ cov @ x), 0.0) / before**2  # rounding may go below zero
+        off = seconds / before - 1
+        if self.seen < _CONFIRM:
+            off = min(off, 1.0)
+        if doubt > 0.5 and off > 0:
+            off /= 2  # a first task is rather too slow than too fast: then a slower second one is noise
         limit = _CLIP * math.sqrt(doubt + self.noise)
         run = self._run(off, limit)
         if abs(run) >= _CONFIRM:
@@ -199,8 +203,8 @@ class Estimate:
         mean = _positive(mean + gain * off, x)
         cov -= np.outer(gain, gain) * (doubt + self.noise)
         rest = self.noise / (doubt + self.noise)
-        residual = (rest * off) ** 2 / _CLIPPED_SQUARE + rest * doubt
-        noise = self.noise + (residual - self.noise) / min(self.seen + 5, options.memory)
+        excess = off**2 / _CLIPPED_SQUARE - doubt - self.noise
+        noise = self.noise + rest * excess / min(self.seen + 3, options.memory)
         noise = min(max(noise, _LEAST_NOISE), _MOST_NOISE)
         c2, c1, c0 = mean.tolist()
         fresh = replace(self, mean=(c2, c1, c0), spread=_packed(cov), noise=noise, run=run)
@@ -227,7 +231,7 @@ class Estimate:
         expected = float(np.array(self.mean) @ x)
         width = math.sqrt(max(float(x @ _unpacked(self.spread) @ x), 0.0) / expected**2 + self.noise)
         target = expected * math.exp(min(_quantile(options) * safety * width, 5.0))
-        if self.run > 0:
+        if self.run > 0 and options.on_time > 0.5:
             target = max(target, seconds)
         if self.seen >= _CONFIRM:
             target = max(target, planned / _STEP)

@@ -15,6 +15,7 @@ from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
 from flwr_mel.devices import Device, Measured
 from flwr_mel.solvers.exact import Exact
+from flwr_mel.solvers.rate import Rate
 
 
 class OnInfeasible(StrEnum):
@@ -161,12 +162,12 @@ class Shards:
 class Options:
     """The keywords of `MelStrategy` that planning and settling need; see there."""
 
-    cycle_time_s: float | None = None
+    cycle_time_s: float | str | None = None
     total_samples: int | None = None
     staleness: int | None = None
     min_samples: int | None = None
     max_epochs: int | None = None
-    solver: Solver = field(default_factory=Exact)
+    solver: Solver | Rate = field(default_factory=Exact)
     workload: Workload | None = None
     default_device: Device | Measured | None = None
     shards: Shards | None = None
@@ -177,8 +178,9 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.cycle_time_s is not None:
-            number("cycle_time_s", self.cycle_time_s, above=0, remedy="Give seconds, or leave it out.")
+        if self.cycle_time_s is not None and not self.best:
+            remedy = "Give seconds, 'best', or leave it out."
+            number("cycle_time_s", self.cycle_time_s, above=0, remedy=remedy)
         for name in ("total_samples", "min_samples", "max_epochs"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, count(name, getattr(self, name), least=1))
@@ -187,8 +189,7 @@ class Options:
             object.__setattr__(self, "staleness", count("staleness", self.staleness, remedy=remedy))
         if isinstance(self.solver, str):
             object.__setattr__(self, "solver", Exact(objective=self.solver))
-        if not callable(getattr(self.solver, "solve", None)):
-            raise complain("solver", "a solver such as Exact(), or the name of an objective", self.solver)
+        self._check_solver()
         _choice(self, "average", Average)
         _instance(self, "workload", Workload)
         _instance(self, "default_device", Device | Measured)
@@ -205,6 +206,39 @@ class Options:
         if self.shards is not None and (self.total_samples or 0) > len(self.shards):
             rule = f"at most the {len(self.shards):,} samples of the shards"
             raise complain("total_samples", rule, self.total_samples)
+
+    def _check_solver(self) -> None:
+        """Check that solver and cycle time go together."""
+        if isinstance(self.solver, Rate):
+            if not self.best:
+                raise complain("cycle_time_s", "'best' with solver=Rate(...)", self.cycle_time_s)
+        elif not callable(getattr(self.solver, "solve", None)):
+            raise complain("solver", "a solver such as Exact(), or the name of an objective", self.solver)
+        elif self.best and self.solver != Exact():
+            raise complain("solver", "Rate(...) or left out with cycle_time_s='best'", self.solver)
+        if self.best and self.total_samples is not None:
+            rule = "left out with cycle_time_s='best', which chooses the samples of a round"
+            raise complain("total_samples", rule, self.total_samples)
+
+    @property
+    def best(self) -> bool:
+        """Whether T follows from the costs."""
+        return isinstance(self.cycle_time_s, str) and self.cycle_time_s == "best"
+
+    @property
+    def time_s(self) -> float | None:
+        """T, if it was given in seconds."""
+        return None if isinstance(self.cycle_time_s, str) else self.cycle_time_s
+
+    @property
+    def allocator(self) -> Solver:
+        """The solver for a T that is known."""
+        return Exact() if isinstance(self.solver, Rate) else self.solver
+
+    @property
+    def rate(self) -> Rate:
+        """The objective with cycle_time_s="best"."""
+        return self.solver if isinstance(self.solver, Rate) else Rate()
 
     def learning(self, *, declared: bool) -> Estimation | None:
         """Return how costs are learned; None: a client's declared costs are used as they are."""

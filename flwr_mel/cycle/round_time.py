@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,9 @@ from flwr_mel._validate import FloatArray, IntArray, complain, number
 from flwr_mel.costs import Coefficients
 
 # How many rounds are remembered, and how near a value must be to count.
-_ROUNDS, _NEAR = 7, 1.3
-# T stays as it is while the median of those is within this factor.
-_STEADY = 1.1
+_ROUNDS, _NEAR = 3, 1.2
+# T is frozen once it changed by less than this over those rounds, until it is too long by that factor.
+_STEADY, _TOO_LONG = 1.1, 1.25
 _HALVINGS = 60
 
 
@@ -97,21 +96,20 @@ class Pace:
     computed: tuple[float, ...] = ()
     used: tuple[float, ...] = ()
 
-    def next(self, now_s: float, baseline_s: float) -> tuple[float, Pace]:
+    def next(self, now_s: float) -> tuple[float, Pace]:
         """Return T of the next round, and what to remember.
 
         Parameters
         ----------
         now_s : float
             `round_time` of the clients in this round.
-        baseline_s : float
-            What the project's own round took them.
         """
         now_s = number("now_s", now_s, above=0)
         computed = (*self.computed, now_s)[-_ROUNDS:]
-        time_s = min(median(x for x in computed if _within(x, now_s, _NEAR)), baseline_s)
-        steady = [x for x in self.used if _within(x, time_s, _STEADY) and x <= baseline_s]
-        time_s = steady[-1] if steady else time_s
+        time_s = max(x for x in computed if now_s / _NEAR < x < now_s * _NEAR)
+        frozen = len(self.used) == _ROUNDS and max(self.used) < _STEADY * min(self.used)
+        if frozen and time_s <= self.used[-1] < _TOO_LONG * time_s:
+            time_s = self.used[-1]
         return time_s, Pace(computed, (*self.used, time_s)[-_ROUNDS:])
 
     def as_dict(self) -> dict[str, Any]:
@@ -130,8 +128,3 @@ class Pace:
             tuple(number(f"pace.{name}", x, above=0) for x in data[name]) for name in ("computed", "used")
         )
         return cls(computed, used)
-
-
-def _within(a: float, b: float, factor: float) -> bool:
-    """Whether two times differ by less than a factor."""
-    return b / factor < a < b * factor

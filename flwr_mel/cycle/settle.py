@@ -224,9 +224,10 @@ def _followed(x: Learner, row: LearnerRecord, report: Report, examples: object) 
 
 
 def _watched(x: Learner, work: float, drawn: float | None, seconds: float) -> Learner:
-    """Return a learner with its latest tasks; equal results of very different tasks show that it is fixed."""
+    """Return a learner with its first and latest tasks; if these differ and results do not, it is fixed."""
     counted = drawn is not None
-    seen = (*x.seen, (float(work), drawn or seconds))[-_TASKS:]
+    latest = (*x.seen[1:], (float(work), drawn or seconds))[1 - _TASKS :]
+    seen = (*x.seen[:1], *latest)
     small, large = min(seen), max(seen)
     task, result = large[0] / small[0], large[1] / small[1]
     enough = len(seen) >= (_COUNTS if counted else _TASKS)
@@ -270,7 +271,7 @@ def _add_up(record: CycleRecord, options: Options) -> None:
     if record.status == "baseline":
         record.total_samples = record.asked_samples = sum(row.weight for row in asked)
         times = [row.round_trip_s or row.train_s or 0.0 for row in asked]
-        record.cycle_time_s = options.cycle_time_s or max(times, default=0.0)
+        record.cycle_time_s = options.time_s or max(times, default=0.0)
         record.baseline_s = max(times, default=0.0)
     missing = any(row.outcome in (Outcome.FAILED, Outcome.LATE) for row in asked)
     planned = max((row.time_s for row in asked), default=0.0)

@@ -73,7 +73,7 @@ class Learner:
     fixed : bool
         Whether its time shows that it does the same work whatever its task is.
     seen : tuple of pairs
-        Work in samples and seconds of the latest tasks.
+        Of the first task and the latest ones the work in samples, and the counted samples or the seconds.
     problem : str
         What is wrong with it, in its own words or ours.
     """

@@ -22,7 +22,7 @@ class SchemeName(StrEnum):
     HU_ASYN = "hu-asyn"
     HU_SYNC = "hu-sync"
     HA_PROGRESS = "ha-progress"
-    """Ours: `Exact` with the progress objective, the best measured choice (docs/PAST_THE_PAPER.md)."""
+    """Ours: `Exact` with the progress objective, the best measured choice (docs/REPRODUCTION.md)."""
     SOONEST = "soonest"
     """Ours: `Exact` with most progress per second; a cycle may end before T."""
     CHEAPEST = "cheapest"

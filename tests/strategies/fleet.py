@@ -243,7 +243,9 @@ def close(a, b):
     """Whether two models are equal but for the order of a sum."""
     return list(a) == list(b) and all(
         (a[n].dtype, a[n].shape) == (b[n].dtype, b[n].shape)
-        and np.allclose(a[n], b[n], rtol=4e-3 if a[n].dtype == np.float16 else 1e-5, atol=1e-6, equal_nan=True)
+        and np.allclose(
+            a[n], b[n], rtol=4e-3 if a[n].dtype == np.float16 else 1e-5, atol=1e-6, equal_nan=True
+        )
         for n in a
     )
 
