@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from flwr_mel._validate import Phrase, complain
 from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
-from flwr_mel.cycle.errors import NoWork, failed_text
+from flwr_mel.cycle.errors import NoWork, failed_text, unable_text
 from flwr_mel.cycle.measure import Words
 from flwr_mel.cycle.options import Average, Estimation, Options, Robust, Rounds, Shards
 from flwr_mel.cycle.plan import plan
@@ -315,9 +315,11 @@ class MelStrategy:
     def _finish(self) -> None:
         """End the training: close the last round, and log what was gained. An untrained model is an error."""
         self._close()
-        last = self.records[-1] if self.records else None
-        if last is not None and not self.state.trained and last.asked:
-            raise NoWork(failed_text(last.asked))
+        if self.records and not self.state.trained:
+            last = self.records[-1]
+            notes = "; ".join(last.notes)
+            skipped = [(row.learner, row.reason or notes) for row in last.learners]
+            raise NoWork(failed_text(last.asked) if last.asked else unable_text(skipped, ""))
         if line := final_line(self.records):
             log.info("%s", line)
 

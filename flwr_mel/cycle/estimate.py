@@ -142,6 +142,10 @@ class Estimate:
         # No margin on one measurement: the first task of a process is rather too slow than too fast.
         return cls(costs, (c2, 0.0, c0), _packed(cov), options.noise**2)
 
+    def begins_with(self, costs: Costs) -> bool:
+        """Whether it began with these declared costs, so that it stays; energy may have been learned."""
+        return self.base[:3] == costs[:3] and (self.base[3:] == costs[3:] or not any(costs[3:]))
+
     def expected(self, epochs: float, samples: float) -> float:
         """Return the expected seconds of a task."""
         c2, c1, c0 = self.mean
@@ -183,7 +187,7 @@ class Estimate:
         if not (before > 0 and 0 < seconds <= _LARGEST):
             return self
         cov = self._prior(cov, mean, seconds)
-        doubt = float(x @ cov @ x) / before**2
+        doubt = max(float(x @ cov @ x), 0.0) / before**2  # rounding may go below zero
         off = seconds / before - 1
         if self.seen < _CONFIRM:
             off = min(off, 1.0)
@@ -225,7 +229,7 @@ class Estimate:
         late = seconds > planned
         safety = self._safety(late, options)
         expected = float(np.array(self.mean) @ x)
-        width = math.sqrt(float(x @ _unpacked(self.spread) @ x) / expected**2 + self.noise)
+        width = math.sqrt(max(float(x @ _unpacked(self.spread) @ x), 0.0) / expected**2 + self.noise)
         target = expected * math.exp(min(_quantile(options) * safety * width, 5.0))
         if self.run > 0 and options.on_time > 0.5:
             target = max(target, seconds)

@@ -201,6 +201,8 @@ class Options:
         if isinstance(self.default_device, Device) and self.workload is None:
             remedy = "Give e.g. workload=Workload.mlp((784, 300, 10)), or a Measured device."
             raise complain("workload", "given with a default_device of physical values", None, remedy)
+        if self.total_samples is not None and (self.min_samples or 0) > self.total_samples:
+            raise complain("min_samples", f"at most total_samples = {self.total_samples:,}", self.min_samples)
         if self.shards is not None and (self.total_samples or 0) > len(self.shards):
             rule = f"at most the {len(self.shards):,} samples of the shards"
             raise complain("total_samples", rule, self.total_samples)

@@ -59,7 +59,7 @@ def plan(
     known = [x for x in ready if not _unmeasured(x, options)]
     if learners and not ready and not state.trained:
         raise NoWork(unable_text([(x.label, reasons[x.key]) for x in learners]))
-    follows = Follows.of(known, options)
+    follows = Follows.of(state.learners.values(), options)
     fixed = known if follows is Follows.NOTHING else [x for x in known if x.fixed]
     told = [] if follows is Follows.NOTHING else [x for x in known if not x.fixed]
     fleet = Fleet.of(told, options, follows) if told else None
@@ -71,11 +71,13 @@ def plan(
         state = _set_time(state, options, record, fleet, fixed)
         if fleet is not None:
             part = len(nodes) / max(connected, len(nodes))
-            tasks = _allocated(state, options, record, fleet, rows, part)
+            tasks = _allocated(options, record, fleet, rows, part)
     for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
-        rows[x.key].baseline, rows[x.key].reason = True, ""
-        rows[x.key].time_s = x.baseline_s or 0.0
+        rows[x.key].baseline = True
+        rows[x.key].time_s, rows[x.key].energy_j = _own_work(x)
         tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.label), baseline=True))
+    if not tasks:
+        _check_workable(state, options, follows)
     if tasks and not any(task.samples for task in tasks):
         record.status = "baseline" if first else "own work"
     for task in tasks:
@@ -111,6 +113,8 @@ def _held(x: Learner, options: Options) -> int | None:
 
 def _unable(x: Learner, options: Options) -> str:
     """Return why a learner cannot be given work; "" if it can."""
+    if x.data == 0:
+        return "it declares that it has no samples"
     if x.estimate is not None:
         return ""
     if x.capability is not None and x.capability.device is not None and options.workload is None:
@@ -119,7 +123,7 @@ def _unable(x: Learner, options: Options) -> str:
             "Workload.mlp((784, 300, 10)), to turn them into time and energy"
         )
     if not x.modded:
-        return x.problem or "it has no mel_mod"
+        return x.problem or ("it has no mel_mod" if x.answered else "it has not answered yet")
     if options.shards is not None:
         return (
             "it reports no costs, and without local data they cannot be measured. Use "
@@ -136,15 +140,27 @@ def _unmeasured(x: Learner, options: Options) -> bool:
     return x.estimate is None or unknown_data or (options.cycle_time_s is None and x.baseline_s is None)
 
 
+def _own_work(x: Learner) -> tuple[float, float]:
+    """Return seconds and joules of the project's own work, as far as they are known."""
+    if x.estimate is None or x.data is None:
+        return x.baseline_s or 0.0, 0.0
+    c2, c1, c0, g2, g1, g0 = x.estimate.costs()
+    work = (x.own_epochs or 1) * x.data
+    return x.baseline_s or c2 * work + c1 * x.data + c0, g2 * work + g1 * x.data + g0
+
+
 def _fits(x: Learner, options: Options, row: LearnerRecord) -> bool:
-    """Whether a learner that always does its own work is in time; T is derived such that it is."""
-    if options.time_s is None or (x.baseline_s or 0.0) <= options.time_s:
-        return True
-    row.reason = (
-        f"it does not follow its task, and its own work takes {x.baseline_s:.3g} s of "
-        f"T = {options.time_s:g} s. Use Assignment in the client"
-    )
-    return False
+    """Whether a learner that always does its own work keeps T, which is otherwise derived, and E_k."""
+    seconds, joules = _own_work(x)
+    row.energy_limit_j = None if x.capability is None else x.capability.energy_limit_j
+    used = ""
+    if options.time_s is not None and seconds > options.time_s:
+        used = f"takes {seconds:.3g} s of T = {options.time_s:g} s"
+    elif row.energy_limit_j is not None and joules > row.energy_limit_j:
+        used = f"uses {joules:.3g} J of {row.energy_limit_j:g} J"
+    if used:
+        row.reason = f"it does not follow its task, and its own work {used}. Use Assignment in the client"
+    return not used
 
 
 def _set_time(
@@ -198,16 +214,13 @@ def _best(
     return replace(state, pace=pace), tasks
 
 
-def _allocated(
-    state: State, options: Options, record: CycleRecord, fleet: Fleet, rows: Rows, part: float
-) -> list[Task]:
+def _allocated(options: Options, record: CycleRecord, fleet: Fleet, rows: Rows, part: float) -> list[Task]:
     """Allocate epochs and samples within T."""
-    some, problem = _problem(options, record, fleet, rows, part)
+    fleet, problem = _problem(options, record, fleet, rows, part)
     solution = None if problem is None else _solved(problem, options, record)
-    if problem is None or solution is None or not solution.samples.any():
-        _check_workable(state, options, fleet)
+    if problem is None or solution is None:
         return []
-    return _tasks(options, record, some, rows, problem, solution)
+    return _tasks(options, record, fleet, rows, problem, solution)
 
 
 def _problem(
@@ -229,25 +242,29 @@ def _problem(
         total = int(fleet.data.sum())
     elif options.total_samples is None and options.shards is None:
         total = min(total, int(room.sum()))
-    elif total < least * int((room >= least).sum()) and options.rounds.on_infeasible is OnInfeasible.RELAX:
-        fleet = _strongest(fleet, room, total // least, record, rows)
+    elif total < least * int((room >= least).sum()):
+        if options.rounds.on_infeasible is OnInfeasible.RELAX:
+            fleet = _strongest(fleet, room, total // least, record, rows)
+        elif options.rounds.on_infeasible is OnInfeasible.SKIP:
+            record.notes.append("no client has a task in this round: too few samples for their least batches")
+            total = 0
     record.asked_samples = total
     return fleet, fleet.problem(options, time_s, total) if fleet.learners and total else None
 
 
 def _asked(options: Options, fleet: Fleet, part: float) -> int:
-    """Return how many samples are asked for: the given number, or all data of these learners."""
+    """Return how many samples are asked for: the given number or its part, or all data of these learners."""
     total = options.total_samples
     if total is None and options.shards is not None:
         total = len(options.shards)
     if total is not None:
-        return max(int(total * part), 1)
+        return max(int(total * part), min(fleet.min_samples, total))
     return min(int(fleet.data.sum()), MAX_COUNT)
 
 
 def _strongest(fleet: Fleet, room: IntArray, places: int, record: CycleRecord, rows: Rows) -> Fleet:
-    """Return the strongest learners, if there are too few samples for the least batches of all."""
-    strongest = np.sort(np.argsort(-room, kind="stable")[: max(places, 1)])
+    """Return the strongest learners: there are too few samples for the least batches of all."""
+    strongest = np.sort(np.argsort(-room, kind="stable")[:places])
     for k in set(range(len(fleet.learners))) - set(strongest.tolist()):
         rows[fleet.learners[k].key].reason = "there are too few samples for the least batch of every client"
     record.notes.append(f"too few samples for all clients: the {len(strongest)} strongest take part")
@@ -271,13 +288,18 @@ def _solved(problem: AllocationProblem, options: Options, record: CycleRecord) -
         return None
 
 
-def _check_workable(state: State, options: Options, fleet: Fleet) -> None:
-    """Raise if the given T is too short for every client and no task was ever planned."""
-    shortest = float(fleet.least_s().min())
-    if options.time_s is not None and not state.planned and shortest > options.time_s:
+def _check_workable(state: State, options: Options, follows: Follows) -> None:
+    """Raise if the given T is too short for every connected client and no task was ever planned."""
+    able = [x for x in map(state.of, state.keys) if not _unable(x, options)]
+    known = [x for x in able if not _unmeasured(x, options) and not x.fixed]
+    if options.time_s is None or state.planned or not known or len(known) < len(able):
+        return
+    shortest = float(Fleet.of(known, options, follows).least_s().min())
+    if shortest > options.time_s:
         raise NoWork(
             f"cycle_time_s={options.time_s:g} is too short for every client: the smallest cycle time in "
-            f"which one of them can do anything is {shortest:.3g} s. Give at least that, or leave it out"
+            f"which one of them can do anything is {1.005 * shortest:.3g} s. Give at least that, or leave it "
+            "out"
         )
 
 

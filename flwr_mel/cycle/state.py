@@ -9,7 +9,6 @@ from typing import Any
 
 from flwr_mel import wire
 from flwr_mel._validate import IntArray, complain, count, number
-from flwr_mel.costs import Workload
 from flwr_mel.cycle.estimate import Costs, Estimate
 from flwr_mel.cycle.measure import Capability, Words, label_of, partition_of, problem_of, whole
 from flwr_mel.cycle.options import Options
@@ -76,7 +75,7 @@ class Learner:
     fixed : bool
         Whether its time shows that it does the same work whatever its task is.
     seen : tuple of pairs
-        Work in samples and seconds of the latest tasks.
+        Of the first task and the latest ones the work in samples, and the counted samples or the seconds.
     problem : str
         What is wrong with it, in its own words or ours.
     """
@@ -288,19 +287,10 @@ def _informed(x: Learner, options: Options, words: Words) -> Learner:
         return replace(x, capability=base, problem=f"its capability was rejected: {error}")
     if x.capability is not None and capability.device == x.capability.device and x.costs is not None:
         return replace(x, capability=capability)
-    return replace(x, capability=capability, **_priced(x, capability, options.workload, options))
-
-
-def _priced(
-    x: Learner, capability: Capability, workload: Workload | None, options: Options
-) -> dict[str, Any]:
-    """Return the declared costs and the estimate that starts from them."""
-    costs = capability.costs(workload)
+    costs = capability.costs(options.workload)
     if costs is None:
-        return {}
-    estimate = x.estimate if x.estimate is not None and x.costs == costs else None
-    resumed = x.estimate if x.costs is None else None
-    return {
-        "costs": costs,
-        "estimate": estimate or resumed or Estimate.declared(costs, options.learning(declared=True)),
-    }
+        return replace(x, capability=capability)
+    estimate = x.estimate
+    if estimate is None or not estimate.begins_with(costs):
+        estimate = Estimate.declared(costs, options.learning(declared=True))
+    return replace(x, capability=capability, costs=costs, estimate=estimate)
