@@ -22,7 +22,7 @@ NAMES = {
     "flwr_mel.server": "MelFedAvg MelStrategy Stopping",
     "flwr_mel.serverapp": "MelFedAvg MelResult MelStrategy Stopping",
     "flwr_mel.clientapp": "Assignment MelMod describe mel_mod",
-    "flwr_mel.checkpoint": "Checkpoint Checkpoints Refused",
+    "flwr_mel.checkpoint": "Checkpointed",
     "flwr_mel.profiling": "ComputeCosts EnergyCosts LinkRate LinkServer Meter Profile Run choose_meter "
     "energy_costs make_profile measure_compute measure_link read_profile write_profile",
 }
