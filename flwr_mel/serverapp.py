@@ -143,6 +143,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
             self._grid.deadline_s = None
         if self.stopped:
             return []
+        self._model = views(arrays)  # a strategy around this one may have changed it
         cycle = self.cycle_of(server_round)
         messages: Iterable[Message] = self.strategy.configure_evaluate(cycle, arrays, config, grid)
         return messages

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import time
 from typing import Any, ClassVar
@@ -144,8 +144,11 @@ class MelStrategy:
         self.callbacks = _callables(callbacks)
         self.state = State()
         self.records: deque[CycleRecord] = deque(maxlen=KEEP_RECORDS)
+        #: Called after each round and its callbacks with the record and the new model.
+        self.on_round: list[Callable[[CycleRecord, Arrays], None]] = []
         self._record: CycleRecord | None = None
         self._settled = True
+        #: As sent to the clients; after a round the new one.
         self._model: Arrays = {}
         self._offset = 0
         self._set_up()
@@ -181,7 +184,7 @@ class MelStrategy:
         here = self.state
         self.state = replace(state, keys=here.keys, learners={**here.learners, **state.learners})
         self._offset = state.cycle
-        self.records.extend(records)
+        self.records = deque(records, maxlen=KEEP_RECORDS)
 
     def summary(self) -> None:
         """Log the settings, then those of the wrapped strategy."""
@@ -268,6 +271,7 @@ class MelStrategy:
             return model is not None
         wrong = not_finite(model, self._model)
         if not wrong:
+            self._model = model
             return True
         text = f"{type(self.strategy).__name__} made a model with values that are not finite ({wrong})"
         text += ": the old one stays"
@@ -307,10 +311,8 @@ class MelStrategy:
             self.state = replace(self.state, stopped=record.stopped)
             log.info("training stops after round %d: %s", record.cycle, record.stopped)
         self.records.append(record)
-        self._after_round(record)
-
-    def _after_round(self, record: CycleRecord) -> None:
-        """Do nothing; `Checkpointed` saves the round here."""
+        for hook in self.on_round:
+            hook(record, self._model)
 
     def _finish(self) -> None:
         """End the training: close the last round, and log what was gained. An untrained model is an error."""

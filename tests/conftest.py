@@ -39,6 +39,7 @@ LANES = {
         "tests/clientapp/test_engine.py",
         "tests/flower/",
         "tests/examples/",
+        "tests/checkpoint/test_engine.py",
         "tests/flower/test_workers_that_die.py",
         "tests/simulation/test_arena_runs.py",
         "tests/simulation/test_ray_start.py",

@@ -115,6 +115,8 @@ def _unable(x: Learner, options: Options) -> str:
     """Return why a learner cannot be given work; "" if it can."""
     if x.data == 0:
         return "it declares that it has no samples"
+    if options.shards is not None and not options.shards.over_tls and not x.answered:
+        return x.problem or "it has not answered, so it may be outside the simulation"
     if x.estimate is not None:
         return ""
     if x.capability is not None and x.capability.device is not None and options.workload is None:
