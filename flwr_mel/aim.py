@@ -22,8 +22,7 @@ from flwr_mel.solvers.exact import Exact
 
 #: Test accuracy of the paper's network on MNIST, and the sum of S at which it was reached in our sweeps:
 #: tenth, middle and ninetieth percent of the runs that reached it. IID data that are shipped, and FL with
-#: uneven labels (Dirichlet 0.5). Written by `python -m mel_simulation.paper.evidence` (make docs);
-#: tests/simulation/test_evidence.py computes them again.
+#: uneven labels (Dirichlet 0.5).
 SHIPPED: Mapping[float, tuple[float, float, float]] = {
     0.9: (12000, 21800, 34200),
     0.92: (23400, 28500, 46600),
