@@ -113,25 +113,29 @@ def _held(x: Learner, options: Options) -> int | None:
 
 def _unable(x: Learner, options: Options) -> str:
     """Return why a learner cannot be given work; "" if it can."""
-    if x.data == 0:
-        return "it declares that it has no samples"
-    if options.shards is not None and not options.shards.over_tls and not x.answered:
-        return x.problem or "it has not answered, so it may be outside the simulation"
-    if x.estimate is not None:
-        return ""
-    if x.capability is not None and x.capability.device is not None and options.workload is None:
-        return (
-            "it reports physical values (clock, link, power), so MelStrategy needs workload=, e.g. "
-            "Workload.mlp((784, 300, 10)), to turn them into time and energy"
-        )
-    if not x.modded:
-        return x.problem or ("it has no mel_mod" if x.answered else "it has not answered yet")
-    if options.shards is not None:
-        return (
-            "it reports no costs, and without local data they cannot be measured. Use "
-            "MelMod(device), a profile, or MelStrategy(..., default_device=...)"
-        )
-    return x.problem if x.problem.startswith("its capability was rejected") else ""
+    private = options.shards is not None and not options.shards.over_tls
+    described = x.capability is not None and x.capability.device is not None
+    reasons = (
+        (x.data == 0, "it declares that it has no samples"),
+        (private and not x.answered, "it has not answered, so it may be outside the simulation"),
+        (x.estimate is not None, ""),
+        (described and options.workload is None, _NEEDS_WORKLOAD),
+        (not x.answered, x.problem or "it has not answered yet"),
+        (not x.modded, x.problem or "it has no mel_mod"),
+        (options.shards is not None, _NEEDS_COSTS),
+        (x.problem.startswith("its capability was rejected"), x.problem),
+    )
+    return next((reason for applies, reason in reasons if applies), "")
+
+
+_NEEDS_WORKLOAD = (
+    "it reports physical values (clock, link, power), so MelStrategy needs workload=, e.g. "
+    "Workload.mlp((784, 300, 10)), to turn them into time and energy"
+)
+_NEEDS_COSTS = (
+    "it reports no costs, and without local data they cannot be measured. Use MelMod(device), a profile, or "
+    "MelStrategy(..., default_device=...)"
+)
 
 
 def _unmeasured(x: Learner, options: Options) -> bool:

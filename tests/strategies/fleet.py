@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
-from flwr.app import ConfigRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common import (
     Code,
     EvaluateRes,

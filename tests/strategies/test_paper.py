@@ -83,10 +83,23 @@ def test_both_apis_have_the_same_keywords_and_defaults():
     assert message == classic
     keywords = [p for p in message.parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert len(keywords) == 15
-    assert [p.name for p in keywords] == (
-        "cycle_time_s total_samples staleness min_samples max_epochs solver workload default_device shards "
-        "average estimation robust rounds callbacks seed"
-    ).split()
+    assert [p.name for p in keywords] == [
+        "cycle_time_s",
+        "total_samples",
+        "staleness",
+        "min_samples",
+        "max_epochs",
+        "solver",
+        "workload",
+        "default_device",
+        "shards",
+        "average",
+        "estimation",
+        "robust",
+        "rounds",
+        "callbacks",
+        "seed",
+    ]
     robust = message.parameters["robust"].default
     assert robust.max_samples is robust.max_share is robust.max_norm_ratio is None
     assert message.parameters["average"].default == "samples"

@@ -64,12 +64,7 @@ def _configure(values: dict[str, Any], given: list[str]) -> RunConfig:
         stored = RunDir(Path(values["run_dir"])).facts().get("config", {})
         before = {key.replace("-", "_"): value for key, value in stored.items()}
         values = {name: values[name] if name in given else before.get(name, values[name]) for name in values}
-    config = RunConfig(**values)
-    idle = config.unused()
-    for name in given:
-        if name in idle:
-            raise complain(name, idle[name], getattr(config, name))
-    return config
+    return RunConfig(**values)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

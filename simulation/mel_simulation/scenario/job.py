@@ -120,11 +120,14 @@ def problem_of(config: RunConfig, cycle: int, order: Sequence[int] | None = None
     devices = VirtualFleet(config.learners, config).devices(cycle)
     fleet = Fleet([devices[k] for k in order])
     held = [held_by(config, k) for k in order]
-    limits = [[n for n in pair if n is not None] for pair in zip(fleet.max_samples, held, strict=True)]
+    limits = [
+        [n for n in pair if n is not None]
+        for pair in zip([x.max_samples for x in fleet.learners], held, strict=True)
+    ]
     return AllocationProblem(
         fleet.coefficients(workload_of(config)),
         config.cycle_time,
-        fleet.energy_limit_j,
+        [x.energy_limit_j for x in fleet.learners],
         total_samples=total_samples(config),
         staleness=config.scheme_object().staleness,
         min_samples=min_samples(config),
