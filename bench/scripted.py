@@ -46,7 +46,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import ServerApp
 
-from flwr_mel import Learning
+from flwr_mel.learning import Learning
 from flwr_mel.checkpoint import Checkpoints
 from flwr_mel.records import JsonlWriter
 from flwr_mel.serverapp import MelFedAvg, MelStrategy

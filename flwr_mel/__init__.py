@@ -17,9 +17,7 @@ from flwr_mel.allocation import (
 from flwr_mel.allocation.objectives import Cheapest, PerCost, Progress, Soonest
 from flwr_mel.costs import Coefficients, Workload
 from flwr_mel.devices import Channel, Device, Measured
-from flwr_mel.learning import Learning
 from flwr_mel.paper import paper_fleet
-from flwr_mel.recommend import Recommendation, recommend
 from flwr_mel.solvers.inverse import Plan, fastest, greenest
 from flwr_mel.solvers.schemes import Scheme, scheme
 
@@ -34,13 +32,11 @@ __all__ = [
     "Handout",
     "Infeasible",
     "InputError",
-    "Learning",
     "Measured",
     "PerCost",
     "Plan",
     "Progress",
     "Reason",
-    "Recommendation",
     "Scheme",
     "Solution",
     "Soonest",
@@ -50,6 +46,5 @@ __all__ = [
     "fastest",
     "greenest",
     "paper_fleet",
-    "recommend",
     "scheme",
 ]

@@ -256,7 +256,7 @@ class Settings:
         if self.learning is True:
             object.__setattr__(self, "learning", Learning())
         if self.learning is not False and not isinstance(self.learning, Learning | None):
-            raise complain("learning", "a flwr_mel.Learning, True or False", self.learning)
+            raise complain("learning", "a flwr_mel.learning.Learning, True or False", self.learning)
         for name in ("allow_insecure_shards", "enforce_deadline"):
             if not isinstance(getattr(self, name), bool):
                 raise complain(name, "True or False", getattr(self, name))

@@ -5,8 +5,8 @@ import importlib
 import pytest
 
 NAMES = {
-    "flwr_mel": "AllocationProblem Channel Coefficients Device Handout Infeasible Learning Plan Reason "
-    "Recommendation Scheme Solution Status Workload allocate fastest greenest paper_fleet recommend scheme",
+    "flwr_mel": "AllocationProblem Channel Coefficients Device Handout Infeasible Plan Reason "
+    "Scheme Solution Status Workload allocate fastest greenest paper_fleet scheme",
     "flwr_mel.allocation": "AllocationProblem BrokenAllocation Diagnosis Handout Infeasible Proposal Reason "
     "Solution Solver Status allocate",
     "flwr_mel.solvers": "EqualBatches Exact SuggestImprove",

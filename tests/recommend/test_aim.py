@@ -2,8 +2,9 @@
 
 import pytest
 
-from flwr_mel import allocate, recommend
+from flwr_mel import allocate
 from flwr_mel.aim import SHIPPED, aim
+from flwr_mel.recommend import recommend
 from flwr_mel.solvers import Exact
 from tests.cli.tools import ask, refused
 from tests.zoo import paper_problem

@@ -6,9 +6,9 @@ import warnings
 import numpy as np
 import pytest
 
-from flwr_mel import AllocationProblem, Coefficients, Infeasible, Workload, allocate, paper_fleet, recommend
+from flwr_mel import AllocationProblem, Coefficients, Infeasible, Workload, allocate, paper_fleet
 from flwr_mel.fleets import Fleet
-from flwr_mel.recommend import PREDICTS, WORTH, worth_trying
+from flwr_mel.recommend import PREDICTS, WORTH, recommend, worth_trying
 from flwr_mel.regimes import Level, paper_rule, regimes_of
 from flwr_mel.solvers import EqualBatches, Exact
 from tests.cli.tools import process
