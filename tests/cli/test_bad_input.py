@@ -10,7 +10,7 @@ BAD = {
     "--energy must be a finite number > 0": ("--energy", "0"),
     "'1.5' is not a valid integer": ("--staleness", "1.5"),
     "--staleness must be an integer from 0": ("--staleness", "-1"),
-    "--samples must be at least": ("--samples", "3"),
+    "--samples must be at least --min-samples": ("--samples", "3", "--min-samples", "5"),
     "--samples must be an integer from 1 to 2**40": ("--samples", "9" * 30),
     "--min-samples must be an integer from 1": ("--min-samples", "-1"),
     "--max-epochs must be an integer from 1": ("--max-epochs", "0"),
