@@ -63,6 +63,24 @@ def test_heavy_packages_stay_out(statement):
     assert not names & set(HEAVY)
 
 
+def test_the_package_loads_the_allocation_and_nothing_else():
+    code = (
+        "import sys, flwr_mel; print(*sorted({m.split('.')[1] for m in sys.modules if m[:9] == 'flwr_mel.'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert set(done.stdout.split()) == {
+        "_validate",
+        "allocation",
+        "costs",
+        "devices",
+        "paper",
+        "solvers",
+        "wire",
+    }
+
+
 def test_the_papers_solver_is_loaded_on_demand():
     assert "cvxpy" not in loaded("from flwr_mel.solvers import SuggestImprove; SuggestImprove()")
 
