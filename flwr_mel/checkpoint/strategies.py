@@ -35,31 +35,6 @@ Directory = str | os.PathLike[str]
 _KEEP = 2
 
 
-@overload
-def Checkpointed(strategy: serverapp.MelStrategy, directory: Directory) -> MessageCheckpointed: ...
-@overload
-def Checkpointed(strategy: server.MelStrategy, directory: Directory) -> ClassicCheckpointed: ...
-def Checkpointed(strategy: Any, directory: Directory) -> Any:
-    """Wrap a `MelStrategy` so that a killed training continues after its last complete round.
-
-    Message API: call `start` as before; ``num_rounds`` includes the rounds before an interruption. Classic
-    API: give ``ServerConfig(num_rounds=strategy.rounds_left(100))``.
-
-    Parameters
-    ----------
-    strategy : MelStrategy
-        Of either API.
-    directory : path
-        For this training alone, on a disk that outlives the process. The last two checkpoints are kept.
-    """
-    if isinstance(strategy, serverapp.MelStrategy):
-        return MessageCheckpointed(strategy, directory)
-    if isinstance(strategy, server.MelStrategy):
-        return ClassicCheckpointed(strategy, directory)
-    got = Phrase(f"a {type(strategy).__name__}")
-    raise complain("strategy", "a MelStrategy", got, 'Write Checkpointed(MelStrategy(...), "directory").')
-
-
 class _Checkpoints:
     """What both APIs share: when a checkpoint is written, and what is restored from it."""
 
@@ -210,16 +185,36 @@ class _Checkpoints:
         raise complain("directory", "a directory for this training alone", got, "Give another one.")
 
 
-class MessageCheckpointed(_Checkpoints, message.Strategy):
-    """`Checkpointed` in the Message API.
+class Checkpointed(_Checkpoints):
+    """Wraps a `MelStrategy` so that a killed training continues after its last complete round.
+
+    Message API: call `start` as before; ``num_rounds`` includes the rounds before an interruption. Classic
+    API: give ``ServerConfig(num_rounds=strategy.rounds_left(100))``.
 
     Parameters
     ----------
     strategy : MelStrategy
-        Wrapped.
+        Of either API; the result is a strategy of the same API.
     directory : path
-        Of the checkpoints.
+        For this training alone, on a disk that outlives the process. The last two checkpoints are kept.
     """
+
+    @overload
+    def __new__(cls, strategy: serverapp.MelStrategy, directory: Directory) -> MessageCheckpointed: ...
+    @overload
+    def __new__(cls, strategy: server.MelStrategy, directory: Directory) -> ClassicCheckpointed: ...
+    def __new__(cls, strategy: Any, directory: Directory) -> Any:  # noqa: ARG004
+        """Return an object of the API's class."""
+        if isinstance(strategy, serverapp.MelStrategy):
+            return object.__new__(MessageCheckpointed)
+        if isinstance(strategy, server.MelStrategy):
+            return object.__new__(ClassicCheckpointed)
+        got = Phrase(f"a {type(strategy).__name__}")
+        raise complain("strategy", "a MelStrategy", got, 'Write Checkpointed(MelStrategy(...), "directory").')
+
+
+class MessageCheckpointed(Checkpointed, message.Strategy):
+    """`Checkpointed` in the Message API."""
 
     strategy: serverapp.MelStrategy
 
@@ -280,16 +275,8 @@ class MessageCheckpointed(_Checkpoints, message.Strategy):
         return self.strategy.aggregate_evaluate(server_round, replies)
 
 
-class ClassicCheckpointed(_Checkpoints, classic.Strategy):
-    """`Checkpointed` in the classic API.
-
-    Parameters
-    ----------
-    strategy : MelStrategy
-        Wrapped.
-    directory : path
-        Of the checkpoints.
-    """
+class ClassicCheckpointed(Checkpointed, classic.Strategy):
+    """`Checkpointed` in the classic API."""
 
     strategy: server.MelStrategy
 

@@ -20,7 +20,7 @@ MECHANISMS = {
         "flwr_mel/allocation/bisection.py",
     ),
     "follower of records": (r"^class Follower\b", "flwr_mel/records/follow.py"),
-    "checkpoint": (r"^def Checkpointed\b", "flwr_mel/checkpoint/strategies.py"),
+    "checkpoint": (r"^class Checkpointed\b", "flwr_mel/checkpoint/strategies.py"),
     "input error": (r"^class \w+\(ValueError\):\n    \"\"\"Input", "flwr_mel/_validate.py"),
     "trust": (r"^class Estimate\b", "flwr_mel/learning/estimate.py"),
     "a run's options": (r"^class RunConfig\b", "simulation/mel_simulation/scenario/config.py"),
