@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, stdev
 
 import numpy as np
 import numpy.typing as npt
-from mel_simulation.paper.plain_words import margin
 from mel_simulation.scenario.data import Dataset, embedded
 from mel_simulation.scenario.network import evaluate, initial_weights, train
+from scipy.stats import t
 
 from bench.problems import fleet_problem
 from bench.tables import PAGE, table, write_section
@@ -137,7 +137,9 @@ def compared(runs: dict[tuple[float | None, str], list[Run]]) -> str:
         cells = [f"{100 * fmean(base):.1f} %"]
         for name in list(GOALS)[1:]:
             gaps = [100 * (run.accuracy[-1] - b) for run, b in zip(runs[alpha, name], base, strict=True)]
-            cells.append(f"{fmean(gaps):+.1f} ± {margin(gaps):.1f}")
+            cells.append(
+                f"{fmean(gaps):+.1f} ± {t.ppf(0.975, len(gaps) - 1) * stdev(gaps) / len(gaps) ** 0.5:.1f}"
+            )
         rows.append([_name(alpha), *cells])
     return table(["data", *GOALS], rows)
 
