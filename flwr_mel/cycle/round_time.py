@@ -128,4 +128,3 @@ class Pace:
             tuple(number(f"pace.{name}", x, above=0) for x in data[name]) for name in ("computed", "used")
         )
         return cls(computed, used)
-

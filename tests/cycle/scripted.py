@@ -68,7 +68,16 @@ class RoundLog:
 
 
 def run_rounds(
-    fleet, rounds, *, seed=0, cycle_time_s=None, slack=0.25, participation=None, declared=None, options=None, **limits
+    fleet,
+    rounds,
+    *,
+    seed=0,
+    cycle_time_s=None,
+    slack=0.25,
+    participation=None,
+    declared=None,
+    options=None,
+    **limits,
 ):
     """Drive the fleet through rounds; the first one of clients without declared costs is the baseline.
 
@@ -78,7 +87,9 @@ def run_rounds(
     rng = np.random.default_rng(seed)
     options = options or (Estimation(on_time=0.5) if cycle_time_s is None else Estimation())
     learns = None if declared is not None and options is None else options
-    estimates = {} if declared is None else {k: Estimate.declared(tuple(c), learns) for k, c in enumerate(declared)}
+    estimates = (
+        {} if declared is None else {k: Estimate.declared(tuple(c), learns) for k, c in enumerate(declared)}
+    )
     baselines, pace, logs = {}, Pace(), []
     for number in range(1, rounds + 1):
         here = list(range(len(fleet))) if participation is None else sorted(participation(number, rng))
@@ -89,8 +100,13 @@ def run_rounds(
             at = np.array(known)
             costs = Coefficients(*np.array([estimates[k].costs() for k in known]).T)
             if cycle_time_s is None:
+                expected = Coefficients(*np.array([estimates[k].costs(expected=True) for k in known]).T)
                 wanted = round_time(
-                    costs, fleet.epochs[at], fleet.held[at], min_samples=LEAST, max_epochs=_most(fleet, limits)
+                    expected,
+                    fleet.epochs[at],
+                    fleet.held[at],
+                    min_samples=LEAST,
+                    max_epochs=_most(fleet, limits),
                 )
                 time_s, pace = pace.next(wanted)
             epochs[at], samples[at] = _allocated(costs, fleet, at, time_s, cycle_time_s is None, limits)
@@ -121,7 +137,8 @@ def unwrapped(fleet, rounds, *, seed=0):
     """Return work and seconds of the project's own rounds, without planning."""
     rng = np.random.default_rng(seed)
     each = [
-        [fleet.takes(0, k, int(fleet.epochs[k]), int(fleet.held[k]), rng) for k in range(len(fleet))] for _ in range(rounds)
+        [fleet.takes(0, k, int(fleet.epochs[k]), int(fleet.held[k]), rng) for k in range(len(fleet))]
+        for _ in range(rounds)
     ]
     return rounds * int((fleet.epochs * fleet.held).sum()), float(np.max(each, axis=1).sum())
 
