@@ -46,34 +46,27 @@ test-slow: install  ## What takes many minutes: random kills, soak, brute force,
 coverage: install  ## All tests, with the lines of flwr_mel and mel_simulation that none of them reaches
 	$(PYTEST) --cov --cov-report=term $(ARGS)
 
-# The packages of the gallery stay out of `make install`: they are many.
-examples: install  ## Run the gallery in examples/ on Flower's engine, as it is and wrapped; NAMES="lightning ..."
+# Their packages stay out of `make install`: they are many.
+examples: install  ## Run the projects of examples/ with their diffs; NAMES="quickstart_pytorch ..." ARGS="--plain"
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
 	$(PY) -m examples.run $(NAMES) $(ARGS)
 
-simulate: install  ## Run the main job on MNIST and leave a report; options in ARGS="--cycles 3 ..."
+simulate: install  ## Run the paper's experiment on MNIST and write a report; options in ARGS="--cycles 3 ..."
 	$(VENV)/bin/flwr-mel simulate $(ARGS)
 
-STRAGGLERS := $(wildcard results/stragglers.jsonl results/phones.jsonl)
-RESULTS := $(wildcard results/headline.jsonl results/past.jsonl results/paper.jsonl)
 PROFILE ?= quick
-reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|objectives|variations) and draw its figures and table
+reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|variations) and write its tables and figures
 	$(VENV)/bin/flwr-mel sweep $(PROFILE) --out runs/sweep-$(PROFILE) $(ARGS)
-	$(PY) -m mel_simulation.paper.lemma --out runs/sweep-$(PROFILE)/lemma.jsonl
-	$(PY) -m mel_simulation.paper.reproduction runs/sweep-$(PROFILE) --lemma runs/sweep-$(PROFILE)/lemma.jsonl \
-		--out runs/sweep-$(PROFILE)
+	$(PY) -m mel_simulation.paper.reproduction runs/sweep-$(PROFILE)
 
-arena: install  ## Our schemes against other people's on one virtual clock (PROFILE=quick|full)
+arena: install  ## Compare our schemes with other methods on one virtual clock (PROFILE=quick|full)
 	$(VENV)/bin/flwr-mel arena $(PROFILE) --out runs/arena-$(PROFILE) $(ARGS)
 
-docs: install  ## Write the pages and figures that come from the committed results
-	$(PY) -m mel_simulation.paper.reproduction $(RESULTS) --lemma results/lemma.jsonl --out docs \
-		$(if $(wildcard results/variations.jsonl),--variations results/variations.jsonl)
-	$(PY) -m mel_simulation.paper.past_the_paper $(RESULTS) --out docs --readme README.md
-	$(PY) -m mel_simulation.paper.objectives results/objectives.jsonl --out docs
-	$(PY) -m mel_simulation.paper.evidence $(RESULTS) results/objectives.jsonl
-	$(if $(wildcard results/stragglers.jsonl),$(PY) -m mel_simulation.paper.stragglers $(STRAGGLERS) --out docs)
-	$(if $(wildcard results/arena.jsonl),$(PY) -m mel_simulation.arena.page results/arena.jsonl --stragglers results/stragglers.json --out docs)
+docs: install  ## Fill the generated blocks of the pages and draw the figures, from the committed results
+	$(PY) -m mel_simulation.paper.reproduction docs
+	$(PY) -m mel_simulation.arena.page results/arena.jsonl
+	$(PY) -m mel_simulation.cli.options
+	$(PY) docs/settings.py
 
 # mkdocs-material prints advertising for its successor otherwise.
 site: install  ## Build the documentation as a site, strictly, into build/site
@@ -83,26 +76,16 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(PY) -m bench.solvers
 	$(PY) -m bench.paper_grid
 	$(PY) -m bench.progress
-	$(PY) -m bench.objectives
-	$(PY) -m bench.objectives --growth
-	$(PY) -m bench.objectives --trade
-	$(PY) -m bench.drift
 	$(PY) -m bench.strategy
-	$(PY) -m bench.scale --cycles 10
 	$(PY) -m bench.updates
 	$(PY) -m bench.training
 	$(PY) -m bench.simulation
 	$(PY) -m bench.sweep
 	$(PY) -m bench.startup
-	$(PY) -m bench.deployment
 	$(PY) -m bench.learning
 	$(if $(LINKS),$(PY) -m bench.traces --links $(LINKS))
-	$(PY) -m bench.attacks
-	$(PY) -m bench.soak
-	$(PY) -m bench.overhead
-	$(PY) -m bench.scripted
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
-	$(PY) -m bench.gallery --runs 3
+	$(PY) -m bench.gallery
 
 # The oldest Flower of pyproject.toml, and the newest that can be installed. test_asking looks into Flower 1.41,
 # and so does the simulation, whose packages are named here for that reason.
@@ -115,7 +98,7 @@ compat: install  ## Strategy tests against the oldest and the newest Flower; VER
 		$(VENV)/bin/uv pip install --quiet --python .compat/$$version/bin/python --upgrade -e . "$$wanted" $(COMPAT) && \
 		.compat/$$version/bin/python -c 'import flwr; print("Flower", flwr.__version__)' && \
 		.compat/$$version/bin/python -m pytest -q -p no:cacheprovider tests/orchestrator tests/flower \
-			--ignore tests/flower/test_asking.py --ignore tests/flower/test_soak.py || exit 1; \
+			--ignore tests/flower/test_asking.py || exit 1; \
 	done
 
 clean:  ## Remove the environment and caches

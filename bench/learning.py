@@ -306,7 +306,7 @@ def _by_scenario(
 
 def draw(found: dict[str, dict[str, dict[str, float]]], cycles: int) -> None:
     """Plot misses by method and the plans for one throttled learner, in the style of all figures."""
-    from mel_simulation.paper.figures import style as look
+    from mel_simulation.paper import style as look
 
     with look.style():
         _draw(found, cycles, look)

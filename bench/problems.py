@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from flwr_mel import AllocationProblem, Coefficients, Workload
-from flwr_mel.learners.channel import Channel
-from flwr_mel.learners.paper import PAPER_CLASSES, PAPER_LAYERS, PAPER_TX_POWER_W, draw_energy, place
+from flwr_mel.devices import Channel
+from flwr_mel.paper import PAPER_CLASSES, PAPER_LAYERS, PAPER_TX_POWER_W, draw_energy, place
 
 
 def fleet_problem(

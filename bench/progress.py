@@ -7,11 +7,12 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from mel_simulation.paper.pages import markdown_table, write_section
 
+from bench.tables import table as markdown_table
+from bench.tables import write_section
 from flwr_mel import AllocationProblem, Handout, Solution, Status, Workload, allocate, paper_fleet
-from flwr_mel.allocation.solution import Objective
-from flwr_mel.learners.paper import PAPER_LAYERS
+from flwr_mel.allocation.objectives import Objective
+from flwr_mel.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact
 
 PAGE = Path(__file__).parent.parent / "docs" / "RECOMMEND.md"

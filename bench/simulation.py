@@ -2,13 +2,12 @@
 
 ``python -m bench.simulation [--quick] [--data-dir DIR]`` writes a section of docs/BENCHMARKS.md and
 bench/results/simulation.json. Without a directory of MNIST files the embedded digits, repeated to 60,000,
-stand in for them: as many steps of the same kind.
+take their place: as many steps of the same kind.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import multiprocessing
 import os
@@ -17,23 +16,17 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from mel_simulation.app.run_dir import RunDir
-from mel_simulation.scenario.data import Dataset, embedded, load
-from mel_simulation.scenario.idx import FILES
+from mel_simulation.scenario.data import FILES, Dataset, embedded, load
 from mel_simulation.scenario.network import initial_weights
 
 from bench.tables import PAGE, table, write_section
-from flwr_mel._processes import end, tree
 from flwr_mel.records import CycleRecord
 
 RESULTS = Path(__file__).parent / "results" / "simulation.json"
@@ -43,35 +36,27 @@ _REPEAT = 15  # 4,000 embedded digits become 60,000
 _EACH, _COST = 30, 100.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Measured:
-    """What one run took.
+    """The cycles of a run, the seconds from the command to the end of each, and to its own end."""
 
-    Parameters
-    ----------
-    cycles : list of CycleRecord
-        What was trained.
-    walls : list of float
-        Seconds of every cycle; the first includes the start of the actors.
-    total_s : float
-        Of the whole command.
-    peak_bytes : int
-        Memory of all its processes together, pages that they share counted once.
-    """
+    cycles: list[CycleRecord]
+    ends: list[float]
+    total_s: float
 
-    cycles: list[CycleRecord] = field(default_factory=list)
-    walls: list[float] = field(default_factory=list)
-    total_s: float = 0.0
-    peak_bytes: int = 0
+    @property
+    def walls(self) -> list[float]:
+        """Seconds of every cycle after the first, which includes the start."""
+        return [b - a for a, b in zip(self.ends, self.ends[1:], strict=False)]
 
     @property
     def cycle_s(self) -> float:
         """The median of the cycles after the first."""
-        return statistics.median(self.walls[1:])
+        return statistics.median(self.walls)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description="Measure the simulation.")
     parser.add_argument("--quick", action="store_true", help="fewer cycles, at most 100 learners")
     parser.add_argument("--data-dir", type=Path, help="the full MNIST as idx files")
     parser.add_argument("--no-write", action="store_true", help="print only")
@@ -79,17 +64,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="b-") as name:
         scratch = Path(name)
         data_dir = args.data_dir.resolve() if args.data_dir else repeated(scratch / "data")
+        few = ("--samples", 200, "--sample-cost", 300, "--min-samples", 1)
+        cycles = 4 if args.quick else 12
         results = {
             "data": "MNIST" if args.data_dir else f"the embedded digits, repeated {_REPEAT} times",
             "cpus": os.cpu_count(),
             "engine": against_bare(data_dir, scratch, cycles=4 if args.quick else 7),
-            "overhead_s": overhead(data_dir, scratch, cycles=4 if args.quick else 12),
+            "overhead_s": simulate(scratch, "--data-dir", data_dir, "--cycles", cycles, *few).cycle_s,
             "sizes": sizes(data_dir, scratch, (20, 100) if args.quick else (20, 100, 1000)),
         }
     print(report(results))
     if not args.no_write:
         write_section(PAGE, "simulation", report(results))
-        RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
@@ -105,60 +91,28 @@ def repeated(directory: Path) -> Path:
     return directory
 
 
-def simulate(scratch: Path, *options: object, memory: bool = False) -> Measured:
-    """Run `flwr-mel simulate` and measure it from its own records."""
+def simulate(scratch: Path, *options: object) -> Measured:
+    """Run `flwr-mel simulate` and time the lines that it prints after each cycle."""
     run = RunDir(Path(tempfile.mkdtemp(dir=scratch)) / "run")
     command = [sys.executable, "-m", "flwr_mel.cli", "simulate", "--run-dir", str(run.path)]
-    start, found = time.monotonic(), Measured()
+    start, ends, lines = time.monotonic(), [], []
     process = subprocess.Popen(
-        [*command, *(str(option) for option in options)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [*command, *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    try:
-        with _watching(process.pid, found) if memory else nullcontext():
-            said, _ = process.communicate()
-    finally:
-        end(process)
-    if process.returncode:
-        raise RuntimeError(said.decode())
-    found.total_s, found.cycles = time.monotonic() - start, run.records()
-    with (run.path / "metrics.csv").open(encoding="utf-8") as file:
-        found.walls = [float(row["wall_s"]) for row in csv.DictReader(file)]
-    return found
-
-
-@contextmanager
-def _watching(pid: int, found: Measured) -> Iterator[None]:
-    """Keep the highest sum of the processes' memory, looked at twice a second."""
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.5):
-            found.peak_bytes = max(found.peak_bytes, sum(_memory(each.pid) for each in tree(pid)))
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def _memory(pid: int) -> int:
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-# --- against a bare loop ----------------------------------------------------------------------------
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("cycle "):
+            ends.append(time.monotonic() - start)
+    if process.wait():
+        raise RuntimeError("".join(lines))
+    return Measured(run.records(), ends, time.monotonic() - start)
 
 
 def against_bare(data_dir: Path, scratch: Path, cycles: int) -> dict[str, Any]:
     """Compare whole cycles with nothing but their SGD steps by autograd and torch.optim.SGD.
 
-    The bare loop has the data in memory in as many processes as the engine has actors; whoever is free takes
+    The bare loop has the data in memory in as many processes as the engine has actors; a free process takes
     the next learner's task, as in the engine. It ships nothing, averages nothing and evaluates nothing.
     """
     engine = simulate(scratch, "--data-dir", data_dir, "--cycles", cycles)
@@ -174,10 +128,9 @@ def against_bare(data_dir: Path, scratch: Path, cycles: int) -> dict[str, Any]:
     return {
         "cycle_s": engine.cycle_s,
         "bare_s": statistics.median(bare),
-        "ratio": statistics.median(a / b for a, b in zip(engine.walls[1:], bare, strict=True)),
+        "ratio": statistics.median(a / b for a, b in zip(engine.walls, bare, strict=True)),
         "steps": statistics.median(steps),
         "cycles": cycles - 1,
-        "command_s": engine.total_s,
     }
 
 
@@ -194,17 +147,8 @@ def _train(task: tuple[int, int, int]) -> None:
 
     samples, epochs, seed = task
     rng = np.random.default_rng(seed)
-    rows: npt.NDArray[np.int64] = rng.permutation(len(_data.train_y))[:samples]
+    rows = rng.permutation(len(_data.train_y))[:samples]
     reference_train(initial_weights(0), _data.train_x[rows], _data.train_y[rows], epochs, rng=rng)
-
-
-# --- overhead and sizes -----------------------------------------------------------------------------
-
-
-def overhead(data_dir: Path, scratch: Path, cycles: int) -> float:
-    """Return the seconds of a cycle in which 20 learners have next to nothing to train."""
-    few = ("--samples", 200, "--sample-cost", 300, "--min-samples", 1)
-    return simulate(scratch, "--data-dir", data_dir, "--cycles", cycles, *few).cycle_s
 
 
 def sizes(data_dir: Path, scratch: Path, learners: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -213,20 +157,9 @@ def sizes(data_dir: Path, scratch: Path, learners: tuple[int, ...]) -> list[dict
     for mode in ("pl", "fl"):
         for k in learners:
             fleet = ("--learners", k, "--mode", mode, "--samples", _EACH * k, "--sample-cost", _COST)
-            found = simulate(scratch, "--data-dir", data_dir, "--cycles", 3, *fleet, memory=True)
-            used = sum(r.outcome == "used" for r in found.cycles[-1].learners)
-            rows.append(
-                {
-                    "mode": mode,
-                    "learners": k,
-                    "used": used,
-                    "first_cycle_s": found.walls[0],
-                    "cycle_s": found.cycle_s,
-                    "per_learner_ms": 1e3 * found.cycle_s / k,
-                    "command_s": found.total_s,
-                    "peak_gb": found.peak_bytes / 1e9,
-                }
-            )
+            found = simulate(scratch, "--data-dir", data_dir, "--cycles", 3, *fleet)
+            times = {"cycle_s": found.cycle_s, "first_cycle_s": found.ends[0], "command_s": found.total_s}
+            rows.append({"mode": mode, "learners": k, **times})
             print(rows[-1], file=sys.stderr)
     return rows
 
@@ -238,16 +171,14 @@ def report(results: dict[str, Any]) -> str:
         [
             row["mode"].upper(),
             f"{row['learners']:,}",
-            f"{row['used']:,}",
             f"{row['cycle_s']:.2f} s",
-            f"{row['per_learner_ms']:.1f} ms",
+            f"{1e3 * row['cycle_s'] / row['learners']:.1f} ms",
             f"{row['first_cycle_s']:.1f} s",
             f"{row['command_s']:.0f} s",
-            f"{row['peak_gb']:.1f} GB",
         ]
         for row in results["sizes"]
     ]
-    head = ["mode", "learners", "used", "cycle", "per learner", "first cycle", "whole command", "peak memory"]
+    head = ["mode", "learners", "cycle", "per learner", "to the end of the first cycle", "whole command"]
     return f"""## The simulation
 
 `python -m bench.simulation`, on {results["cpus"]} CPUs; data: {results["data"]}.
@@ -258,8 +189,7 @@ def report(results: dict[str, Any]) -> str:
   `torch.optim.SGD` in {WORKERS} processes, take {e["bare_s"]:.2f} s: the whole engine costs
   **{e["ratio"]:.2f} times** a bare loop.
 * Overhead: a cycle of 20 learners with 10 samples each takes {results["overhead_s"]:.2f} s.
-* Fleet sizes ({_EACH} samples per learner, about 3 epochs; cycles after the first). Memory is the sum over
-  all processes, shared pages counted once.
+* Fleet sizes ({_EACH} samples per learner, about 3 epochs; cycles after the first):
 
 {table(head, rows)}
 """

@@ -1,9 +1,8 @@
-"""How long a short simulation takes to start and to end: ``python -m bench.startup [--before PYTHON]``.
+"""How long a short simulation takes to start and to end: ``python -m bench.startup``.
 
 Ours (`flwr-mel simulate`, three cycles on the embedded digits) against an empty Flower app with as many nodes
 that imports torch and sends three rounds of empty messages, run out of the box by `flwr run`. One after the
-other, several times, in one run; the fastest of each counts, and the ratios matter. With the Python of an
-environment in which an earlier version is installed, that one takes its turns as well. Writes a section of
+other, several times, in one run; the fastest of each counts, and the ratios matter. Writes a section of
 docs/BENCHMARKS.md and bench/results/startup.json.
 """
 
@@ -17,11 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from bench.tables import PAGE, table, write_section
-from flwr_mel._processes import end_all, with_environment
 
 RESULTS = Path(__file__).parent / "results" / "startup.json"
 NODES, CYCLES, _TRIES = 20, 3, 5
@@ -74,12 +74,9 @@ def main(grid, context):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--before", metavar="PYTHON", help="of an environment with an earlier version")
     parser.add_argument("--no-write", action="store_true", help="print only")
     args = parser.parse_args()
     ways: dict[str, Callable[[Path], Times]] = {"empty": empty, "ours": ours}
-    if args.before:
-        ways["before"] = partial(ours, python=args.before)
     runs: dict[str, list[Times]] = {name: [] for name in ways}
     for _ in range(args.repeats):
         for name, run in ways.items():
@@ -92,10 +89,10 @@ def main() -> None:
         RESULTS.write_text(json.dumps(runs, indent=2) + "\n", encoding="utf-8")
 
 
-def ours(scratch: Path, python: str = sys.executable) -> Times:
-    """Return the seconds at which each phase of `flwr-mel simulate` begins, and the end."""
+def ours(scratch: Path) -> Times:
+    """Return the seconds to the first line, the end of each cycle and the end of `flwr-mel simulate`."""
     env = {**os.environ, "FLWR_MEL_OFFLINE": "1", "FLWR_MEL_DATA": str(scratch / "cache")}
-    command = [python, "-m", "flwr_mel.cli", "simulate", "--cycles", str(CYCLES)]
+    command = [sys.executable, "-m", "flwr_mel.cli", "simulate", "--cycles", str(CYCLES)]
     return _timed([*command, "--learners", str(NODES), "--run-dir", str(scratch / "run")], env, scratch)
 
 
@@ -122,8 +119,16 @@ def empty(scratch: Path) -> Times:
             if "Failed to start local SuperLink" not in str(error):
                 raise
         finally:
-            end_all(with_environment("FLWR_HOME", home))
+            _end(home)
     raise RuntimeError("this machine is too busy for `flwr run`")
+
+
+def _end(home: str) -> None:
+    """End the SuperLink of an app, and what it started: all have its home in their environment."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("FLWR_HOME") == home:
+                process.kill()
 
 
 def _timed(command: list[str], env: dict[str, str], scratch: Path) -> Times:
@@ -136,10 +141,8 @@ def _timed(command: list[str], env: dict[str, str], scratch: Path) -> Times:
     for line in process.stdout:
         lines.append(line)
         found.setdefault("first word", time.monotonic() - start)
-        said = line.strip().removeprefix("note: ")
-        phase = said.removesuffix(" ...") if said.endswith(" ...") else ""
-        for name in filter(None, (phase, *(f"cycle {c}" for c in range(1, CYCLES + 1)))):
-            if said.startswith(name):
+        for name in (f"cycle {c}" for c in range(1, CYCLES + 1)):
+            if line.startswith(name):
                 found.setdefault(name, time.monotonic() - start)
     found["end"] = time.monotonic() - start
     if process.wait() or f"cycle {CYCLES}" not in found:
@@ -152,18 +155,11 @@ def report(runs: dict[str, list[Times]]) -> str:
     best = {name: {k: min(t[k] for t in some if k in t) for k in some[0]} for name, some in runs.items()}
     for times in best.values():
         times["after the last cycle"] = times["end"] - times[f"cycle {CYCLES}"]
-    titles = {"empty": "empty Flower app", "before": "version before"}
-    others = [name for name in titles if name in best]
-    head = ["from the command to", "flwr-mel simulate"]
-    for other in others:
-        head += [titles[other], "ratio"]
-    rows = []
-    for phase, at in best["ours"].items():
-        row = [phase, f"{at:.1f} s"]
-        for other in others:
-            seconds = best[other].get(phase)
-            row += ["", ""] if seconds is None else [f"{seconds:.1f} s", f"{at / seconds:.2f}"]
-        rows.append(row)
+    rows = [
+        [phase, f"{at:.1f} s", f"{best['empty'][phase]:.1f} s", f"{at / best['empty'][phase]:.2f}"]
+        for phase, at in best["ours"].items()
+    ]
+    head = ["from the command to", "flwr-mel simulate", "empty Flower app", "ratio"]
     return (
         "## Start and end of a short simulation\n\n"
         f"`flwr-mel simulate --cycles {CYCLES}` on the embedded digits against an empty Flower app that "

@@ -20,11 +20,11 @@ from pathlib import Path
 from time import perf_counter, sleep
 
 import numpy as np
+from mel_simulation.scenario.traces import Traces
 
 from bench.hidden_costs import LEARNERS, FloatArray
 from bench.learning import LONG, METHODS, SAMPLES, SETTLING, SLACK, Tally, run
 from bench.tables import PAGE, table, write_section
-from flwr_mel.learners.traces import Traces
 from flwr_mel.orchestrator import Task
 
 RESULTS = Path(__file__).parent / "results" / "traces.json"
@@ -188,7 +188,7 @@ def read_links(path: Path, mobility: str) -> list[Speed]:
     Parameters
     ----------
     path : Path
-        CSV, plain or gzip, with the columns of `flwr_mel.learners.traces` and ``mobility``.
+        CSV, plain or gzip, with the columns of `mel_simulation.scenario.traces` and ``mobility``.
     mobility : str
         Which lines.
     """

@@ -4,53 +4,91 @@ Decides, every global cycle, how many local epochs and how many samples each dev
 report in time, nobody exceeds its energy limit and as much learning as possible happens.
 """
 
-from flwr_mel._validate import InputError
-from flwr_mel.allocation import (
-    AllocationProblem,
-    Handout,
-    Infeasible,
-    Reason,
-    Solution,
-    Status,
-    allocate,
-)
-from flwr_mel.allocation.goals import Cheapest, Drift, Epochs, PerCost, Progress, Soonest
-from flwr_mel.costs import Coefficients, Workload
-from flwr_mel.learners import Channel, Device, Measured, paper_fleet
-from flwr_mel.learning import Learning
-from flwr_mel.recommend import Recommendation, recommend
-from flwr_mel.solvers.inverse import Plan, fastest, greenest
-from flwr_mel.solvers.schemes import Scheme, scheme
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flwr_mel._validate import InputError
+    from flwr_mel.allocation import (
+        AllocationProblem,
+        Handout,
+        Infeasible,
+        Reason,
+        Solution,
+        Status,
+    )
+    from flwr_mel.allocation.allocate import allocate
+    from flwr_mel.allocation.objectives import Cheapest, PerCost, Progress, Soonest
+    from flwr_mel.costs import Coefficients, Workload
+    from flwr_mel.cycle.options import Estimation, Robust, Rounds, Shards
+    from flwr_mel.devices import Channel, Device, Measured
+    from flwr_mel.paper import paper_fleet
+    from flwr_mel.records import JsonlWriter, Stopping, read_jsonl
+    from flwr_mel.solvers.inverse import Plan, fastest, greenest
+    from flwr_mel.solvers.rate import BestRound, Rate, best_round
+    from flwr_mel.solvers.schemes import Scheme, scheme
 
 __version__ = "0.2.0.dev0"
 
 __all__ = [
     "AllocationProblem",
+    "BestRound",
     "Channel",
     "Cheapest",
     "Coefficients",
     "Device",
-    "Drift",
-    "Epochs",
+    "Estimation",
     "Handout",
     "Infeasible",
     "InputError",
-    "Learning",
+    "JsonlWriter",
     "Measured",
     "PerCost",
     "Plan",
     "Progress",
+    "Rate",
     "Reason",
-    "Recommendation",
+    "Robust",
+    "Rounds",
     "Scheme",
+    "Shards",
     "Solution",
     "Soonest",
     "Status",
+    "Stopping",
     "Workload",
     "allocate",
+    "best_round",
     "fastest",
     "greenest",
     "paper_fleet",
-    "recommend",
+    "read_jsonl",
     "scheme",
 ]
+
+# Loaded when first used, so that a client does not load solvers.
+_NAMES = {
+    "flwr_mel._validate": "InputError",
+    "flwr_mel.allocation": "AllocationProblem Handout Infeasible Reason Solution Status allocate",
+    "flwr_mel.allocation.objectives": "Cheapest PerCost Progress Soonest",
+    "flwr_mel.costs": "Coefficients Workload",
+    "flwr_mel.devices": "Channel Device Measured",
+    "flwr_mel.cycle.options": "Estimation Robust Rounds Shards",
+    "flwr_mel.records": "JsonlWriter Stopping read_jsonl",
+    "flwr_mel.paper": "paper_fleet",
+    "flwr_mel.solvers.inverse": "Plan fastest greenest",
+    "flwr_mel.solvers.rate": "BestRound Rate best_round",
+    "flwr_mel.solvers.schemes": "Scheme scheme",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -7,6 +7,7 @@ form that numpy itself writes, and the data must have exactly the bytes that it 
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from typing import Any
@@ -55,3 +56,16 @@ def read_npy(data: object) -> npt.NDArray[Any]:
     if not dtype.itemsize or size != len(data) - end:
         raise ValueError(f"its .npy header claims {size} bytes, but {len(data) - end} follow")
     return np.ndarray(shape, dtype, buffer=data, offset=end, order="F" if found[2] == b"True" else "C")
+
+
+def write_npy(array: npt.NDArray[Any]) -> bytes:
+    """Return an array in numpy's .npy format, without pickle.
+
+    Parameters
+    ----------
+    array : ndarray
+        Not of objects.
+    """
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()

@@ -1,38 +1,50 @@
 """Every key that crosses the network, in one place.
 
-The same flat keys serve both APIs. A task rides in the one ConfigRecord of the train message (classic: the
-FitIns config); what a learner says rides in a ConfigRecord of its own, named ``RECORD`` (classic: the
-properties and the FitRes metrics). Values are int, float, str or bytes, which both APIs carry.
+The same flat keys serve both APIs. A task rides in the ConfigRecord of the train message (classic: the FitIns
+config). What a client sends rides in a ConfigRecord of its own, named ``RECORD`` (classic: the properties and
+the FitRes metrics). Values are int, float, str or bytes, which both APIs carry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Name of the ConfigRecord that carries questions, answers and reports in the Message API.
+#: Name of the ConfigRecord that carries probes, answers and reports in the Message API.
 RECORD = "mel"
 
-# Server to learner, with a task. ``CYCLE`` is what makes a message a task.
+# Server to client, with a task.
+#: The number of the round. A message with this key is a task.
 CYCLE = "mel-cycle"
+#: tau_k and d_k.
 EPOCHS = "mel-epochs"
 SAMPLES = "mel-samples"
+#: From which a client draws its samples.
 SEED = "mel-seed"
-#: In place of epochs and samples, 1: a free task. The app does what it would do without us; the mod watches.
-FREE = "mel-free"
-#: Under which key the project's clients read their epochs, in the run config or in the message's config. With
-#: a task: the server's word (``epochs_key=``); absent, the mod looks for the usual names. With a report: the
-#: key that the mod laid the epochs over; absent, it found none.
+#: 1, in place of EPOCHS and SAMPLES: the client does the project's own work, and the mod measures it.
+BASELINE = "mel-baseline"
+#: The key under which the project reads its epochs, if the server names it. Otherwise the mod looks for the
+#: usual names in the run config and in the message's config.
 EPOCHS_KEY = "mel-epochs-key"
 #: Shards of parallelized learning: "mel-shard-0" the features, "mel-shard-1" the labels, and so on, each in
-#: numpy's .npy format. They are not an ArrayRecord, so that mods which expect one ArrayRecord (the model),
-#: such as Flower's DP mods, go on working.
+#: numpy's .npy format. They are bytes and not an ArrayRecord, because mods such as Flower's DP mods expect
+#: only one ArrayRecord, the model.
 SHARD = "mel-shard-"
 
-# Server to learner, instead of a task: tell me what you can do in this coming cycle. The answer repeats it.
+#: Server to client, instead of a task: the number of the coming round. The mod answers without the app.
 PROBE = "mel-probe"
 
-# Learner to server: who it is and what it can do. Physical values ...
+# Client to server, with every answer and every report.
+#: 1: a mod of ours answered.
+MODDED = "mel-mod"
+#: A label for logs and records. It identifies nothing.
 LEARNER = "mel-learner"
+#: The partition-id, only in a simulation, where it is the identity.
+PARTITION = "mel-partition"
+#: 1 in Flower's simulation engine, otherwise absent.
+SIMULATED = "mel-simulated"
+#: One line about an error in the mod or in the capability function.
+PROBLEM = "mel-problem"
+# Physical values ...
 CPU_HZ = "mel-cpu-hz"
 RATE_BPS = "mel-rate-bps"
 TX_POWER_W = "mel-tx-power-w"
@@ -43,45 +55,24 @@ COEFFICIENTS = ("mel-c2", "mel-c1", "mel-c0", "mel-g2", "mel-g1", "mel-g0")
 # ... and limits.
 ENERGY_LIMIT_J = "mel-energy-limit-j"
 MAX_SAMPLES = "mel-max-samples"
-BATTERY_J = "mel-battery-j"
-#: Least samples and most steps of this many samples each per cycle, of learners with sample-level DP.
-#: Epochs beyond steps / ceil(d_k / batch) and samples outside are cut by the learner itself.
-MIN_SAMPLES = "mel-min-samples"
-MAX_STEPS = "mel-max-steps"
-STEP_SAMPLES = "mel-step-samples"
-#: 1 where the learner runs in Flower's simulation engine: waiting for a worker is not its link. Else absent.
-SIMULATED = "mel-simulated"
-#: What went wrong in the kit on the learner's side (its capability function raised, ...): one line. Where the
-#: question reached no mod, the server puts what came back in its place.
-PROBLEM = "mel-problem"
 
-#: With the answer to a probe: seconds that the learner's own code took for it. The rest is Flower's.
-ANSWER_SECONDS = "mel-answer-seconds"
-
-# Learner to server: what the task took.
-#: Seconds inside the app, without the transport and without the mod's own work.
+# Client to server, with the reply to a task.
+#: Seconds inside the app.
 TRAIN_SECONDS = "mel-train-seconds"
-#: Joules, if the app measured them and says so in its own reply.
+#: Joules, if the app measured them and put them into its reply.
 TRAIN_JOULES = "mel-train-joules"
-#: What stood under ``EPOCHS_KEY`` before the mod laid tau_k over it: the project's own number of epochs.
+#: The project's own number of epochs, if the mod found it.
 OWN_EPOCHS = "mel-own-epochs"
-#: Whether the app read its epochs: "yes"; "no", it did not look at any place where they were; "unknown", it
-#: copied a whole config and nobody can see what it did with the copy.
+#: 1: the app read its epochs; 0: it did not; absent: unknown, for example because it copied the whole config.
 EPOCHS_READ = "mel-epochs-read"
-YES, NO, UNKNOWN = "yes", "no", "unknown"
-#: Epochs the learner did, as far as the mod knows: what was laid, if it was read; else counted at the loader;
-#: else absent.
-EPOCHS_DONE = "mel-epochs-done"
-#: Samples per epoch, and who says so: "task" (`Assignment.choose` or `loader` picked them), "loader" (the
-#: app's own num-examples are the batches of a torch DataLoader, and these its samples) or "reply" (the app's
-#: own num-examples, as sent: may be batches, or anything).
+#: Samples per epoch that `Assignment.choose` or `loader` returned; absent if the app called neither.
 SAMPLES_USED = "mel-samples-used"
-SAMPLES_FROM = "mel-samples-from"
-TASK, LOADER, REPLY = "task", "loader", "reply"
-#: Samples the learner has, if it gave them to `Assignment.choose` or `loader`; absent if not known.
+#: Samples that the app offered to `choose` or `loader`.
 SAMPLES_HELD = "mel-samples-held"
+#: Samples drawn from the loader over all epochs; absent if it was not iterated.
+SAMPLES_DRAWN = "mel-samples-drawn"
 
-#: Everything a learner may say of its capabilities.
+#: Every key by which a client describes itself.
 CAPABILITY_KEYS = (
     LEARNER,
     CPU_HZ,
@@ -92,17 +83,10 @@ CAPABILITY_KEYS = (
     *COEFFICIENTS,
     ENERGY_LIMIT_J,
     MAX_SAMPLES,
-    BATTERY_J,
-    MIN_SAMPLES,
-    MAX_STEPS,
-    STEP_SAMPLES,
 )
 
-#: What only our mod says: whoever says any of it has one. The mod's answer to a probe repeats ``PROBE``.
-SIGNS = frozenset({PROBE, SIMULATED, TRAIN_SECONDS, *CAPABILITY_KEYS})
-
-#: How projects call their epochs, the likelier first; ``-`` stands for ``_`` too, and "train.num-epochs" is
-#: "num-epochs". Not "epoch": that is the number of the round in many projects.
+#: Usual names of the number of local epochs, the likeliest first. ``_`` counts as ``-``, and the name is what
+#: follows the last dot. "epoch" is not among them: in many projects it is the number of the round.
 EPOCHS_NAMES = (
     "local-epochs",
     "num-local-epochs",
@@ -134,12 +118,12 @@ def find_epochs_key(config: Mapping[str, object]) -> str | None:
 
 
 def is_epochs(value: object) -> bool:
-    """Tell whether this can be a number of epochs: 3, 3.0 or "3".
+    """Whether this can be a number of epochs: 3, 3.0 or "3".
 
     Parameters
     ----------
     value : object
-        From a config.
+        A value of a config.
     """
     if isinstance(value, str):
         return value.isascii() and value.isdecimal()

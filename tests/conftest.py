@@ -32,12 +32,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 #: Which files share a worker, by the mark of their tests, in which order: the last that fits counts. What is
 #: started for many tests costs while it waits: whoever uses it comes together, and whoever kills it last.
 LANES = {
-    "deployment": (
-        "tests/deployment/",
-        *(f"tests/deployment/test_{name}.py" for name in ("proxy", "training", "truth", "late", "faults")),
-    ),
+    "deployment": ("tests/deployment/",),
     "engine": (
+        "tests/nets/test_three_cycles.py",
         "tests/simulation/test_modes.py",
+        "tests/clientapp/test_engine.py",
         "tests/flower/",
         "tests/examples/",
         "tests/flower/test_workers_that_die.py",

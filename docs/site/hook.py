@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 
 _ROOT = Path(__file__).parents[2]
 _TOP_PAGES = {"README.md": "index.md"} | {
-    name: name for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
+    name: name for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 }
 # A picture keeps its mark; `(?!...)` leaves addresses and anchors within a page alone.
 _LINK = re.compile(r"(!?)\[([^\]]+)\]\((?!\w+:|#)([^)\s]+)\)")

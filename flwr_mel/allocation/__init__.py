@@ -1,10 +1,9 @@
 """The allocation: problem, capacities, hand-out, verification and the front door `allocate`."""
 
-from flwr_mel.allocation.allocate import Proposal, Solver, allocate
+from flwr_mel.allocation.allocate import BrokenAllocation, Proposal, Solver, allocate
 from flwr_mel.allocation.handout import Handout
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.solution import Diagnosis, Infeasible, Reason, Solution, Status
-from flwr_mel.allocation.verify import BrokenAllocation
 
 __all__ = [
     "AllocationProblem",

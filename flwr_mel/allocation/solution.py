@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from enum import Enum
 
 from flwr_mel._validate import FloatArray, IntArray
-from flwr_mel.allocation.objective import Goal, Objective, weighted_squares
+from flwr_mel.allocation.objectives import Goal, Objective, weighted_squares
 
 __all__ = [
     "Diagnosis",

@@ -1,123 +1,99 @@
-"""What a learner says of itself, in the words of the wire."""
+"""How a client describes its device, under the keys of the wire."""
 
 from __future__ import annotations
 
 import logging
+import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import Context
 
 from flwr_mel import wire
-from flwr_mel.learners import Device, Measured
-from flwr_mel.learners.measured import COEFFICIENTS
-from flwr_mel.profiling.reader import PROFILE, ProfileReader
+from flwr_mel.devices import COEFFICIENTS, Device, Measured
 
 log = logging.getLogger("flwr.mel")
-_profiles = ProfileReader()
 
-Said = Device | Measured | Mapping[str, Any]
-#: Tells what the learner can do in the coming cycle.
-CapabilityFn = Callable[[Context, int], Said | None]
-Source = Said | Sequence[Said] | CapabilityFn | None
+#: Key of the node config that names a profile file. It stays on the device, so it is no key of the wire.
+PROFILE = "mel-profile"
+
+Capability = Device | Measured | Mapping[str, Any]
+#: Returns what the client can do in the coming round.
+CapabilityFn = Callable[[Context, int], Capability | None]
+Source = Capability | Sequence[Capability] | CapabilityFn | None
 
 
-def said(source: Source, context: Context, cycle: int) -> dict[str, Any]:
-    """Return what the learner says of the coming cycle, ready for the wire.
+def capability_words(source: Source, context: Context, cycle: int) -> dict[str, Any]:
+    """Return what a client can do in the coming round, ready for a ConfigRecord.
 
     Parameters
     ----------
     source : Device, Measured, mapping, sequence of these, callable or None
         As for `MelMod`.
     context : Context
-        Of the learner.
+        Of the client.
     cycle : int
-        The coming one.
+        The coming round.
     """
-    told = source(context, cycle) if callable(source) else source
-    if isinstance(told, str | bytes) or not isinstance(told, Device | Measured | Mapping | Sequence | None):
+    given = source(context, cycle) if callable(source) else source
+    if isinstance(given, str | bytes) or not isinstance(given, Device | Measured | Mapping | Sequence | None):
         raise TypeError(
             "the capability must be a Device, a Measured, a mapping with keys of flwr_mel.wire, a sequence "
-            f"of these or a function (context, cycle) that returns one, got {told!r}"
+            f"of these or a function (context, cycle) that returns one, got {given!r}"
         )
-    if isinstance(told, Sequence):
-        told = _entry(told, context)
-    if isinstance(told, Mapping) and told and not set(told) & set(wire.CAPABILITY_KEYS):
+    if isinstance(given, Sequence):
+        given = _entry(given, context)
+    if isinstance(given, Mapping) and given and not set(given) & set(wire.CAPABILITY_KEYS):
         raise ValueError(
-            f"none of the keys {', '.join(sorted(map(str, told)))} is known. Use those of flwr_mel.wire, "
+            f"none of the keys {', '.join(sorted(map(str, given)))} is known. Use those of flwr_mel.wire, "
             f"such as {wire.CPU_HZ}, {wire.RATE_BPS} and {wire.TX_POWER_W}, or give a Device"
         )
-    if told is None:
-        settings = {**context.run_config, **_profile(context.node_config), **context.node_config}
-        told = {key: settings[key] for key in wire.CAPABILITY_KEYS if key in settings}
-    return _sayable(describe(told) if isinstance(told, Device | Measured) else told)
+    if given is None:
+        given = _configured(context)
+    return _sendable(describe(given) if isinstance(given, Device | Measured) else given)
 
 
-def _entry(fleet: Sequence[Said], context: Context) -> Said:
-    """Take the entry of this learner's partition-id."""
-    if "partition-id" not in context.node_config:
-        raise ValueError("a fleet is given, but the node config has no partition-id to choose from it")
-    k = int(context.node_config["partition-id"])
-    if not 0 <= k < len(fleet):
-        raise ValueError(
-            f"the fleet has {len(fleet)} devices, and this learner's partition-id is {k}: give as many "
-            "devices as there are nodes"
-        )
-    return fleet[k]
-
-
-def name_of(context: Context) -> str | None:
-    """Return how the learner's node calls it.
+def identity_words(context: Context) -> dict[str, Any]:
+    """Return the client's label and, in a simulation, its partition.
 
     Parameters
     ----------
     context : Context
-        Of the learner.
+        Of the client.
     """
-    names = (context.node_config[key] for key in ("name", "partition-id") if key in context.node_config)
-    return next((str(name) for name in names), None)
-
-
-def _profile(node_config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Read the profile that this device names. Neither a message nor the run config may: it is a path."""
-    if PROFILE not in node_config:
-        return {}
-    words = _profiles.words(node_config[PROFILE])
-    physical = {wire.CPU_HZ, wire.RATE_BPS, wire.TX_POWER_W} & set(node_config)
-    if physical and not set(wire.COEFFICIENTS) & set(node_config):
-        # Measured coefficients beat physical values, but what the node config says itself comes first.
-        return {key: value for key, value in words.items() if key not in wire.COEFFICIENTS}
+    node = context.node_config
+    label = node.get("name", node.get("partition-id"))
+    words: dict[str, Any] = {} if label is None else {wire.LEARNER: str(label)}
+    if in_simulation():
+        words[wire.SIMULATED] = 1
+        if "partition-id" in node:
+            words[wire.PARTITION] = int(node["partition-id"])
     return words
 
 
-def _sayable(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn numpy scalars into numbers and drop what no record can carry."""
-    plain = {key: x.item() if isinstance(x, np.generic) else x for key, x in words.items()}
-    odd = {key for key, x in plain.items() if x is not None and not isinstance(x, int | float | str | bytes)}
-    if odd:
-        log.warning("not reported, because no record carries such values: %s", ", ".join(sorted(odd)))
-    return {str(key): x for key, x in plain.items() if x is not None and key not in odd}
+def in_simulation() -> bool:
+    """Whether this process is an actor of Ray, as in Flower's simulation engine."""
+    ray = sys.modules.get("ray")
+    try:
+        return ray is not None and bool(ray.is_initialized() and ray.get_runtime_context().get_actor_id())
+    except Exception:
+        return False
 
 
-def describe(
-    device: Device | Measured, *, battery_j: float | None = None, learner: str | None = None
-) -> dict[str, Any]:
-    """Put a device into the words of the wire.
+def describe(device: Device | Measured) -> dict[str, Any]:
+    """Return a device under the keys of the wire.
 
     Parameters
     ----------
     device : Device or Measured
         Physical values or measured coefficients, and limits.
-    battery_j : float, optional
-        What is left in the battery.
-    learner : str, optional
-        A name, in place of the device's.
     """
-    words: dict[str, Any]
     if isinstance(device, Measured):
-        fields = zip(wire.COEFFICIENTS, COEFFICIENTS, strict=True)
-        words = {key: float(getattr(device, field)) for key, field in fields}
+        costs = (float(getattr(device, name)) for name in COEFFICIENTS)
+        words: dict[str, Any] = dict(zip(wire.COEFFICIENTS, costs, strict=True))
     else:
         words = {
             wire.CPU_HZ: float(device.cpu_hz),
@@ -126,7 +102,49 @@ def describe(
             wire.CAPACITANCE: float(device.capacitance),
             wire.EXPONENT: float(device.exponent),
         }
-    name = learner if learner is not None else device.name
-    optional = {wire.LEARNER: name or None, wire.BATTERY_J: battery_j}
-    optional |= {wire.ENERGY_LIMIT_J: device.energy_limit_j, wire.MAX_SAMPLES: device.max_samples}
-    return words | {key: value for key, value in optional.items() if value is not None}
+    limits = {wire.ENERGY_LIMIT_J: device.energy_limit_j, wire.MAX_SAMPLES: device.max_samples}
+    words |= {key: value for key, value in limits.items() if value is not None}
+    return words | ({wire.LEARNER: device.name} if device.name else {})
+
+
+def _entry(fleet: Sequence[Capability], context: Context) -> Capability:
+    """Take the entry of this client's partition-id."""
+    if "partition-id" not in context.node_config:
+        raise ValueError("a fleet is given, but the node config has no partition-id to choose from it")
+    k = int(context.node_config["partition-id"])
+    if not 0 <= k < len(fleet):
+        raise ValueError(
+            f"the fleet has {len(fleet)} devices, and this client's partition-id is {k}: give as many "
+            "devices as there are nodes"
+        )
+    return fleet[k]
+
+
+def _configured(context: Context) -> dict[str, Any]:
+    """Take the keys of the run config, of the profile and of the node config; the last one wins."""
+    node = context.node_config
+    profile = _profile(node[PROFILE]) if PROFILE in node else {}
+    if {wire.CPU_HZ, wire.RATE_BPS, wire.TX_POWER_W} & set(node) and wire.COEFFICIENTS[0] not in node:
+        # Coefficients take precedence over physical values, but the node config over the profile.
+        profile = {key: value for key, value in profile.items() if key not in wire.COEFFICIENTS}
+    settings = {**context.run_config, **profile, **node}
+    return {key: settings[key] for key in wire.CAPABILITY_KEYS if key in settings}
+
+
+def _profile(path: object) -> dict[str, Any]:
+    """Read the file that ``flwr-mel profile`` wrote; its path comes from the device's own node config."""
+    if not isinstance(path, str) or not path:
+        raise ValueError(f"{PROFILE} must be the path of a profile file, got {path!r}")
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"the profile {path} is not valid TOML: {error}") from None
+
+
+def _sendable(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn numpy scalars into numbers and drop what no record can carry."""
+    plain = {str(key): x.item() if isinstance(x, np.generic) else x for key, x in words.items()}
+    odd = [key for key, x in plain.items() if x is not None and not isinstance(x, int | float | str | bytes)]
+    if odd:
+        log.warning("not reported, because a record cannot carry such values: %s", ", ".join(odd))
+    return {key: x for key, x in plain.items() if x is not None and key not in odd}

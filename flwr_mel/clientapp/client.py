@@ -1,4 +1,4 @@
-"""For projects that call `start_client`: a client without a ClientApp, hence without mods."""
+"""For projects that call `start_client`: a client without a ClientApp and therefore without mods."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from flwr.common import (
     GetParametersRes,
     GetPropertiesIns,
     GetPropertiesRes,
+    Parameters,
     Status,
 )
 
 from flwr_mel import wire
-from flwr_mel.clientapp.drawn import counting
+from flwr_mel.clientapp.call import Call, WatchedConfig, recorded
 from flwr_mel.clientapp.mod import MelMod, mel_mod
-from flwr_mel.clientapp.watch import WatchedDict, current
 
 log = logging.getLogger("flwr.mel")
 
@@ -39,9 +39,9 @@ class MelClient(Client):
     client : Client or NumPyClient
         The project's own.
     mod : MelMod
-        Says what this learner can do; what it reads from the node config must be given to it here.
+        Describes this client. There is no node config here, so give it the capability.
     name : str, optional
-        How the learner is called in every run.
+        A label for logs and records.
     """
 
     def __init__(self, client: Client | NumPyClient, mod: MelMod = mel_mod, name: str | None = None) -> None:
@@ -51,41 +51,39 @@ class MelClient(Client):
         self._context = Context(0, 0, node_config, RecordDict(), {})
 
     def get_properties(self, ins: GetPropertiesIns) -> GetPropertiesRes:
-        """Answer the probe; anything else is for the project's client."""
+        """Answer a probe; anything else goes to the project's client."""
         if wire.PROBE not in ins.config:
             return self._client.get_properties(ins)
         cycle = ins.config[wire.PROBE]
         coming = cycle if isinstance(cycle, int) else 1
-        start = perf_counter()
         words = {wire.PROBE: coming, **self._mod.words(self._context, coming)}
-        words[wire.ANSWER_SECONDS] = perf_counter() - start
         return GetPropertiesRes(Status(Code.OK, ""), words)
 
     def get_parameters(self, ins: GetParametersIns) -> GetParametersRes:
-        """Leave it to the project's client."""
+        """Call the project's client."""
         return self._client.get_parameters(ins)
 
     def fit(self, ins: FitIns) -> FitRes:
-        """Let the project's client train with the epochs of the task, and report."""
+        """Call the project's client with the epochs of the task, and report."""
         if wire.CYCLE not in ins.config:
             return self._client.fit(ins)
-        config = dict(ins.config)
-        watch, problem = self._mod.begin(config)
-        token = current.set(watch)
-        start = perf_counter()
+        if reason := self._mod.refusal(ins.config):
+            # An exception would end the process of `start_client`.
+            return FitRes(Status(Code.FIT_NOT_IMPLEMENTED, reason), Parameters([], ""), 0, {})
+        call = Call(ins.config)
+        key, changed = call.override(ins.config)
+        call.config = WatchedConfig(changed, key)
+        with recorded(call):
+            start = perf_counter()
+            result = self._client.fit(FitIns(ins.parameters, call.config))
+            seconds = perf_counter() - start
         try:
-            with counting() as watch.loaders:
-                result = self._client.fit(FitIns(ins.parameters, WatchedDict.over(config, watch)))
-        finally:
-            current.reset(token)
-        seconds = perf_counter() - start
-        try:
-            report = self._mod.report(self._context, config, watch, seconds, result.num_examples, problem)
+            report = self._mod.report(self._context, ins.config, call, seconds)
             result.metrics = {**result.metrics, **report}
         except Exception:
             log.exception("no report is attached to the reply")
         return result
 
     def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
-        """Leave it to the project's client."""
+        """Call the project's client."""
         return self._client.evaluate(ins)

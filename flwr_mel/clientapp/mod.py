@@ -1,11 +1,10 @@
-"""The client mod: answers questions, lays the task where the app reads it, reports what was done."""
+"""The client mod: answers probes, passes the app its epochs, reports what the app did."""
 
 from __future__ import annotations
 
+import copy
 import logging
-import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,49 +12,41 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from flwr_mel import wire
 from flwr_mel._text import error_line
-from flwr_mel.clientapp.capability import CapabilityFn, Source, describe, name_of, said
-from flwr_mel.clientapp.drawn import counting
-from flwr_mel.clientapp.limits import PrivateSteps
-from flwr_mel.clientapp.report import LONGEST, examples_in, report_of, simulated
-from flwr_mel.clientapp.watch import Watch, laid_over
+from flwr_mel.clientapp.call import Call, WatchedConfig, recorded
+from flwr_mel.clientapp.capability import Source, capability_words, identity_words
+from flwr_mel.clientapp.private import PrivateSteps
 
 if TYPE_CHECKING:
     from flwr.clientapp.typing import ClientAppCallable
 
-__all__ = ["CapabilityFn", "MelMod", "describe", "mel_mod"]
-
 log = logging.getLogger("flwr.mel")
 
+#: Characters of a problem that is reported.
+_LONGEST = 300
 # Record names of the classic API.
 _FIT_INS, _FIT_RES = "fitins.config", "fitres.metrics"
 _PROPERTIES_INS = "getpropertiesins.config"
-_UNDECLARED = (
-    "Opacus is loaded here and nothing is declared of it: epochs or samples other than the project's own "
-    "change epsilon. Keep tasks within what it was computed for by "
-    "ClientApp(mods=[MelMod(private=PrivateSteps(...))])"
-)
 _PROPERTIES_RES, _PROPERTIES_STATUS = "getpropertiesres.properties", "getpropertiesres.status"
 
 
 class MelMod:
     """A Flower client mod for both APIs: ``ClientApp(mods=[MelMod(...)])``.
 
-    It answers the capability probe for any app without calling it. During a training it lays the allocated
-    epochs over the run config and the message where the app reads its own, times the app, and attaches a
-    report to the reply; see `flwr_mel.wire` for what it says. Samples are the app's to choose: one line with
-    `Assignment`. Put it first in the list, so that the probe does not reach mods that expect a model.
-    Whatever goes wrong here is logged and reported, and never stops the training.
+    It answers the server's probe without calling the app. For a training it overrides the number of epochs
+    in the run config and in the message's config, times the app, and attaches a report to the reply. The app
+    chooses its samples with one line, see `Assignment`. Put the mod first in the list, so that a probe does
+    not reach mods that expect a model. Errors of the mod are logged and reported; they do not stop the
+    training.
 
     Parameters
     ----------
     capability : Device, Measured, mapping, sequence of these, or callable, optional
-        What this learner can do. A mapping has keys of `flwr_mel.wire`. Of a sequence, for simulations, each
-        learner takes the entry of its partition-id. A callable ``(context, cycle)`` is asked before every
-        cycle. By default the ``mel-...`` keys of the node config (``--node-config``) and the run config are
-        used, and between the two the file that ``flwr-mel profile`` wrote on this device, if the node config
-        names one: ``mel-profile="/path/profile.toml"``. It is read again whenever it changes.
+        What this client can do. A mapping has keys of `flwr_mel.wire`. From a sequence, for simulations,
+        each client takes the entry of its partition-id. A callable ``(context, cycle)`` is called before
+        every round. By default the ``mel-...`` keys of the node config (``--node-config``) and the run config
+        are used, and the profile file that ``mel-profile="/path/profile.toml"`` names in the node config.
     private : PrivateSteps, optional
-        Keeps every task within the sampling rate and steps of the learner's differential privacy.
+        Rejects tasks that exceed the sampling rate and steps of this client's differential privacy.
     """
 
     def __init__(self, capability: Source = None, *, private: PrivateSteps | None = None) -> None:
@@ -64,113 +55,89 @@ class MelMod:
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Handle one message."""
-        records = dict(message.content.config_records) if message.has_content() else {}
-        for record in records.values():
-            if wire.PROBE in record:
-                return self._answer(message, context, record[wire.PROBE])
-        task = next((record for record in records.values() if wire.CYCLE in record), None)
+        configs = dict(message.content.config_records) if message.has_content() else {}
+        for config in configs.values():
+            if wire.PROBE in config:
+                return self._answer(message, context, config[wire.PROBE])
+        task = next((config for config in configs.values() if wire.CYCLE in config), None)
         if task is None:
-            return call_next(message, context)
-        watch, problem = self.begin(task)
-        with ExitStack() as laid:
-            try:
-                laid.enter_context(laid_over(context, list(records.values()), task, watch))
-            except Exception as error:
-                log.exception("the epochs could not be laid over the config; the app does as it likes")
-                problem, watch.blind = problem or error_line(error, LONGEST), True
-            watch.loaders = laid.enter_context(counting())
+            call = Call()
+            call.override(context.run_config)
+            with recorded(call):
+                return call_next(message, context)
+        if reason := self.refusal(task):
+            raise ValueError(reason)
+        call, inner = _prepare(message, context, task)
+        with recorded(call):
             start = perf_counter()
-            reply = call_next(message, context)
+            reply = call_next(message, inner)
             seconds = perf_counter() - start
+        context.state = inner.state
         if reply.has_content():
             try:
-                examples = examples_in(reply.content.metric_records.values())
-                report = self.report(context, task, watch, seconds, examples, problem)
-                _attach(reply.content, report, classic=_FIT_INS in records)
+                report = self.report(context, task, call, seconds)
+                _attach(reply.content, report, classic=_FIT_INS in configs)
             except Exception:
                 log.exception("no report is attached to the reply")
         return reply
 
-    def begin(self, task: Any) -> tuple[Watch, str | None]:
-        """Cut a task to the declared limits, in place; return who watches it, and what was wrong with it.
+    def refusal(self, task: Mapping[str, Any]) -> str | None:
+        """Return why a task is rejected; None if it is not.
 
         Parameters
         ----------
-        task : mutable mapping
-            Record or config with the words of the task.
-        """
-        named = task.get(wire.EPOCHS_KEY)
-        named = named if isinstance(named, str) and named else None
-        epochs, samples = task.get(wire.EPOCHS), task.get(wire.SAMPLES)
-        if not isinstance(epochs, int) or epochs < 1:
-            free = epochs is None and wire.FREE in task
-            return Watch(None, named), None if free else f"{wire.EPOCHS} is {epochs!r}: not followed"
-        if self._private is not None and isinstance(samples, int):
-            epochs, samples = self._private.within(epochs, samples)
-            task.update({wire.EPOCHS: epochs, wire.SAMPLES: samples})
-        return Watch(epochs, named), None
-
-    def report(
-        self,
-        context: Context,
-        task: Mapping[str, Any],
-        watch: Watch,
-        seconds: float,
-        examples: float | None,
-        problem: str | None,
-    ) -> dict[str, Any]:
-        """Put together what rides on the reply: fresh capabilities and what was done.
-
-        Parameters
-        ----------
-        context : Context
-            Of the learner.
         task : mapping
-            The words of the task.
-        watch : Watch
-            What was seen.
-        seconds : float
-            In the app.
-        examples : float, optional
-            The app's own num-examples.
-        problem : str, optional
-            What went wrong in the kit.
+            Keys of the wire.
         """
-        cycle = task.get(wire.CYCLE)
-        words = self.words(context, cycle + 1 if isinstance(cycle, int) else 1)
-        if problem is None and self._private is None and "opacus" in sys.modules:
-            problem = _UNDECLARED
-        if problem:
-            words[wire.PROBLEM] = problem
-        return words | report_of(watch, seconds, examples)
+        epochs, samples = task.get(wire.EPOCHS), task.get(wire.SAMPLES)
+        if self._private is None or not isinstance(epochs, int) or not isinstance(samples, int):
+            return None
+        return self._private.refusal(epochs, samples)
 
     def words(self, context: Context, cycle: int) -> dict[str, Any]:
-        """Say what the learner can do in a cycle; if it cannot be known, why.
+        """Return what the client can do in the coming round; a problem if that is not known.
 
         Parameters
         ----------
         context : Context
-            Of the learner.
+            Of the client.
         cycle : int
-            The coming one.
+            The coming round.
         """
-        words: dict[str, Any] = {}
+        words: dict[str, Any] = {wire.MODDED: 1}
         try:
-            words = said(self._capability, context, cycle)
+            words |= identity_words(context)
+            words |= capability_words(self._capability, context, cycle)
         except Exception as error:
-            log.exception("the capability of this learner is not known; nothing is reported")
-            words = {wire.PROBLEM: error_line(error, LONGEST)}
-        if wire.LEARNER not in words and (name := name_of(context)) is not None:
-            words[wire.LEARNER] = name
-        if self._private is not None:
-            words |= self._private.words()
-        return words | ({wire.SIMULATED: 1} if simulated() else {})
+            log.exception("the capability of this client is not known")
+            words[wire.PROBLEM] = error_line(error, _LONGEST)
+        return words
+
+    def report(self, context: Context, task: Mapping[str, Any], call: Call, seconds: float) -> dict[str, Any]:
+        """Return what is sent with the reply: the capability for the next round, and what the app did.
+
+        Parameters
+        ----------
+        context : Context
+            Of the client.
+        task : mapping
+            Keys of the wire.
+        call : Call
+            Of the app.
+        seconds : float
+            In the app.
+        """
+        cycle = task[wire.CYCLE]
+        words = self.words(context, cycle + 1 if isinstance(cycle, int) else 1)
+        return {**words, wire.TRAIN_SECONDS: seconds, **call.report()}
 
     def _answer(self, message: Message, context: Context, cycle: object) -> Message:
+        """Answer a probe in the form of the API that sent it."""
         coming = cycle if isinstance(cycle, int) else 1
-        start = perf_counter()
-        words = self.words(context, coming)
-        answer = ConfigRecord({wire.PROBE: coming, **words, wire.ANSWER_SECONDS: perf_counter() - start})
+        call = Call()
+        call.override(context.run_config)
+        own = {} if call.own_epochs is None else {wire.OWN_EPOCHS: call.own_epochs}
+        answer = ConfigRecord({wire.PROBE: coming, **self.words(context, coming), **own})
         content = RecordDict({wire.RECORD: answer})
         if _PROPERTIES_INS in message.content.config_records:
             status = ConfigRecord({"code": 0, "message": ""})
@@ -178,12 +145,34 @@ class MelMod:
         return Message(content, reply_to=message)
 
 
+def _prepare(message: Message, context: Context, task: ConfigRecord) -> tuple[Call, Context]:
+    """Set the epochs in the message and in the run config of a new context."""
+    try:
+        call, inner = Call(task), copy.copy(context)
+        for name, config in list(message.content.config_records.items()):
+            key, changed = call.override(config, add=config is task)
+            if key in changed:
+                message.content[name] = ConfigRecord(changed)
+                call.unobserved = True
+        key, changed = call.override(context.run_config)
+        inner.run_config = call.config = WatchedConfig(changed, key)
+    except Exception as error:
+        log.exception("the epochs cannot be set; the app does its own work")
+        call = Call()
+        call.problem = error_line(error, _LONGEST)
+        return call, context
+    return call, inner
+
+
 def _attach(content: RecordDict, report: dict[str, Any], *, classic: bool) -> None:
-    """Add the report to what the app itself has to say, e.g. the energy it measured."""
+    """Add the report to the reply; the app's own words, such as the energy it measured, stay."""
     name = _FIT_RES if classic else wire.RECORD
+    for metrics in content.metric_records.values():
+        if wire.TRAIN_JOULES in metrics:
+            report[wire.TRAIN_JOULES] = metrics[wire.TRAIN_JOULES]
     own: Mapping[str, Any] = content.config_records.get(name, {})
     content[name] = ConfigRecord({**own, **report})
 
 
-#: The mod with capabilities from the node config and the run config.
+#: The mod with the capability of the node config and the run config.
 mel_mod = MelMod()

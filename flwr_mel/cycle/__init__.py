@@ -1,1 +1,1 @@
-"""One global cycle in plain Python: no Flower types, every state a value."""
+"""One global cycle in plain Python, without Flower types: `plan` gives tasks, `settle` takes replies."""

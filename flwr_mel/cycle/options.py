@@ -1,10 +1,103 @@
-"""Validated options of a run."""
+"""What a user asks for, as checked values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
 
-from flwr_mel._validate import complain, count, number
+import numpy as np
+import numpy.typing as npt
+
+from flwr_mel._validate import Phrase, complain, count, number
+from flwr_mel.allocation import Solver
+from flwr_mel.costs import Workload
+from flwr_mel.devices import Device, Measured
+from flwr_mel.solvers.exact import Exact
+from flwr_mel.solvers.rate import Rate
+
+
+class OnInfeasible(StrEnum):
+    """What to do when the samples do not fit into the limits of a round."""
+
+    RELAX = "relax"
+    """Use the largest number of samples that fits, and note it."""
+    SKIP = "skip"
+    """Skip the round."""
+    ERROR = "error"
+    """Raise `flwr_mel.Infeasible`."""
+
+
+class Average(StrEnum):
+    """How the clients' models become one."""
+
+    SAMPLES = "samples"
+    """Weighted by d_k, as the paper and FedAvg do."""
+    NOVA = "nova"
+    """FedNova's average with p_k = d_k / d: data count as they were used."""
+    NOVA_HELD = "nova-held"
+    """FedNova's average with p_k = n_k / n: data count as clients hold them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """How rounds are run.
+
+    Parameters
+    ----------
+    deadline_slack : float, optional
+        Stop waiting for replies T (1 + deadline_slack) seconds after sending the tasks (Message API). A later
+        reply is dropped, and the client's next task is smaller. None: wait for all replies, as Flower does.
+    probe_timeout_s : float
+        How long a round waits for new clients to report what they can do.
+    on_infeasible : str
+        When the samples do not fit: "relax" (use fewer), "skip" (the round) or "error".
+    epochs_key : str, optional
+        The key under which the clients read their number of epochs from the run config or the message.
+        None: the usual names, such as `local-epochs`.
+    """
+
+    deadline_slack: float | None = None
+    probe_timeout_s: float = 120.0
+    on_infeasible: OnInfeasible = OnInfeasible.RELAX
+    epochs_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.deadline_slack is not None:
+            number("deadline_slack", self.deadline_slack, least=0, remedy="0.25 waits for 1.25 T.")
+        number("probe_timeout_s", self.probe_timeout_s, above=0)
+        _choice(self, "on_infeasible", OnInfeasible)
+        if self.epochs_key is not None and (not isinstance(self.epochs_key, str) or not self.epochs_key):
+            raise complain("epochs_key", "the name of a key", self.epochs_key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Robust:
+    """Bounds on what one client can do to the model; all are off by default.
+
+    Parameters
+    ----------
+    max_samples : int, optional
+        The most samples that a client is given or counts for, whatever it reports to hold.
+    max_share : float, optional
+        The largest share of the weight of a round that one client may have.
+    max_norm_ratio : float, optional
+        How many times as large as the median update an update may be, more where more work was done. Larger
+        ones are scaled down to the size of the median. 2 is a good value.
+    """
+
+    max_samples: int | None = None
+    max_share: float | None = None
+    max_norm_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_samples is not None:
+            object.__setattr__(self, "max_samples", count("max_samples", self.max_samples, least=1))
+        if self.max_share is not None and number("max_share", self.max_share, above=0) > 1:
+            raise complain("max_share", "a share above 0 and at most 1", self.max_share)
+        if self.max_norm_ratio is not None:
+            number("max_norm_ratio", self.max_norm_ratio, least=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,3 +124,143 @@ class Estimation:
         if number("noise", self.noise, above=0) > 2:
             raise complain("noise", "at most 2", self.noise, "0.1 means about 10 percent.")
         count("memory", self.memory, least=5)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shards:
+    """Data on the server that are sent to the clients: parallelized learning.
+
+    Parameters
+    ----------
+    arrays : sequence of arrays
+        Features, labels and so on, of equal length.
+    over_tls : bool
+        The operator's statement that all clients are reached over TLS with registered keys. Without it shards
+        are sent to simulated clients only.
+    """
+
+    arrays: Sequence[npt.NDArray[Any]]
+    over_tls: bool = False
+
+    def __post_init__(self) -> None:
+        arrays: object = self.arrays
+        if not isinstance(arrays, list | tuple) or not arrays:
+            raise complain("shards", "a tuple of arrays, e.g. Shards((x, y))", arrays)
+        for i, array in enumerate(arrays):
+            if not isinstance(array, np.ndarray) or array.ndim < 1 or array.dtype.hasobject:
+                raise complain("shards", "numpy arrays of numbers", array, index=i)
+        lengths = {len(array) for array in arrays}
+        if len(lengths) > 1 or 0 in lengths:
+            raise complain("shards", "arrays of one length above 0", Phrase(f"lengths {sorted(lengths)}"))
+        object.__setattr__(self, "arrays", tuple(arrays))
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Options:
+    """The keywords of `MelStrategy` that planning and settling need; see there."""
+
+    cycle_time_s: float | str | None = None
+    total_samples: int | None = None
+    staleness: int | None = None
+    min_samples: int | None = None
+    max_epochs: int | None = None
+    solver: Solver | Rate = field(default_factory=Exact)
+    workload: Workload | None = None
+    default_device: Device | Measured | None = None
+    shards: Shards | None = None
+    average: Average = Average.SAMPLES
+    estimation: Estimation | None = None
+    robust: Robust = field(default_factory=Robust)
+    rounds: Rounds = field(default_factory=Rounds)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.cycle_time_s is not None and not self.best:
+            remedy = "Give seconds, 'best', or leave it out."
+            number("cycle_time_s", self.cycle_time_s, above=0, remedy=remedy)
+        for name in ("total_samples", "min_samples", "max_epochs"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, count(name, getattr(self, name), least=1))
+        if self.staleness is not None:
+            remedy = "0 is the synchronous scheme; leave it out for no cap."
+            object.__setattr__(self, "staleness", count("staleness", self.staleness, remedy=remedy))
+        if isinstance(self.solver, str):
+            object.__setattr__(self, "solver", Exact(objective=self.solver))
+        self._check_solver()
+        _choice(self, "average", Average)
+        _instance(self, "workload", Workload)
+        _instance(self, "default_device", Device | Measured)
+        _instance(self, "shards", Shards, "Wrap the arrays: Shards((x, y)).")
+        _instance(self, "estimation", Estimation)
+        _instance(self, "robust", Robust, optional=False)
+        _instance(self, "rounds", Rounds, optional=False)
+        count("seed", self.seed)
+        if isinstance(self.default_device, Device) and self.workload is None:
+            remedy = "Give e.g. workload=Workload.mlp((784, 300, 10)), or a Measured device."
+            raise complain("workload", "given with a default_device of physical values", None, remedy)
+        if self.shards is not None and (self.total_samples or 0) > len(self.shards):
+            rule = f"at most the {len(self.shards):,} samples of the shards"
+            raise complain("total_samples", rule, self.total_samples)
+
+    def _check_solver(self) -> None:
+        """Check that solver and cycle time go together."""
+        if isinstance(self.solver, Rate):
+            if not self.best:
+                raise complain("cycle_time_s", "'best' with solver=Rate(...)", self.cycle_time_s)
+        elif not callable(getattr(self.solver, "solve", None)):
+            raise complain("solver", "a solver such as Exact(), or the name of an objective", self.solver)
+        elif self.best and self.solver != Exact():
+            raise complain("solver", "Rate(...) or left out with cycle_time_s='best'", self.solver)
+        if self.best and self.total_samples is not None:
+            rule = "left out with cycle_time_s='best', which chooses the samples of a round"
+            raise complain("total_samples", rule, self.total_samples)
+
+    @property
+    def best(self) -> bool:
+        """Whether T follows from the costs."""
+        return isinstance(self.cycle_time_s, str) and self.cycle_time_s == "best"
+
+    @property
+    def time_s(self) -> float | None:
+        """T, if it was given in seconds."""
+        return None if isinstance(self.cycle_time_s, str) else self.cycle_time_s
+
+    @property
+    def allocator(self) -> Solver:
+        """The solver for a T that is known."""
+        return Exact() if isinstance(self.solver, Rate) else self.solver
+
+    @property
+    def rate(self) -> Rate:
+        """The objective with cycle_time_s="best"."""
+        return self.solver if isinstance(self.solver, Rate) else Rate()
+
+    def learning(self, *, declared: bool) -> Estimation | None:
+        """Return how costs are learned; None: a client's declared costs are used as they are."""
+        return self.estimation if declared or self.estimation is not None else Estimation()
+
+    def deadline_s(self, cycle_time_s: float) -> float | None:
+        """Return after how many seconds replies are dropped; None: all replies are awaited."""
+        slack = self.rounds.deadline_slack
+        return None if slack is None or not cycle_time_s else cycle_time_s * (1 + slack)
+
+
+def _choice(value: object, name: str, kind: type[StrEnum]) -> None:
+    """Turn a field's text into a member of an enumeration."""
+    given = getattr(value, name)
+    if given not in list(kind):
+        raise complain(name, f"one of {', '.join(repr(str(x)) for x in kind)}", given)
+    object.__setattr__(value, name, kind(given))
+
+
+def _instance(value: object, name: str, kind: Any, remedy: str = "", *, optional: bool = True) -> None:
+    """Check the type of a field."""
+    given = getattr(value, name)
+    if isinstance(given, kind) or (optional and given is None):
+        return
+    kinds = getattr(kind, "__args__", (kind,))
+    words = " or ".join(k.__name__ for k in kinds)
+    raise complain(name, f"a {words}" + (" or None" if optional else ""), given, remedy)

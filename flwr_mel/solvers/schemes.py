@@ -7,8 +7,7 @@ from enum import StrEnum
 
 from flwr_mel._validate import complain, count
 from flwr_mel.allocation.allocate import Solver, allocate, check_solver
-from flwr_mel.allocation.goals import goal_of
-from flwr_mel.allocation.objective import Goal
+from flwr_mel.allocation.objectives import Goal, goal_of
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.solution import Solution
 from flwr_mel.solvers.equal import EqualBatches
@@ -23,7 +22,7 @@ class SchemeName(StrEnum):
     HU_ASYN = "hu-asyn"
     HU_SYNC = "hu-sync"
     HA_PROGRESS = "ha-progress"
-    """Ours: `Exact` with the progress objective, the best measured choice (docs/PAST_THE_PAPER.md)."""
+    """Ours: `Exact` with the progress objective, the best measured choice (docs/REPRODUCTION.md)."""
     SOONEST = "soonest"
     """Ours: `Exact` with most progress per second; a cycle may end before T."""
     CHEAPEST = "cheapest"

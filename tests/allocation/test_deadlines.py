@@ -5,7 +5,7 @@ import pytest
 
 from bench.rivals import highs
 from flwr_mel import AllocationProblem, Coefficients, Infeasible, Reason, Status, allocate, fastest, greenest
-from flwr_mel.allocation.verify import violations
+from flwr_mel.allocation.allocate import violations
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
 from tests.zoo import KINDS, paper_problem, random_problem
 

@@ -6,7 +6,7 @@ import pytest
 
 from flwr_mel import allocate
 from flwr_mel.allocation import BrokenAllocation, Proposal, Status
-from flwr_mel.allocation.objective import Goal, Objective, in_words
+from flwr_mel.allocation.objectives import Goal, Objective, in_words
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
 from tests.zoo import paper_problem
 

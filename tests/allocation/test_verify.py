@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flwr_mel.allocation import AllocationProblem, allocate
-from flwr_mel.allocation.verify import violations
+from flwr_mel.allocation.allocate import violations
 from flwr_mel.costs import Coefficients
 from flwr_mel.solvers import Exact
 

@@ -1,7 +1,6 @@
 """What ``flwr-mel arena`` keeps and need not hold again."""
 
 import json
-import shutil
 
 import pytest
 from mel_simulation.arena.bout import BrokenBout
@@ -39,11 +38,12 @@ def test_bouts_of_a_file_are_not_held_again_and_own_ones_come_first(tmp_path):
     assert [known.outcome(bout) is not None for bout in bouts] == 4 * [True] + 2 * [False]
     assert known.outcome(bouts[0])["mine"]
     assert json.loads(known.collect(profile).read_text().splitlines()[0])["about"]["bouts"] == 10
-    # Of the directory only the file is left.
-    shutil.rmtree(tmp_path / "here" / "bouts")
+    # Killed while a line was written.
+    with known.file.open("a") as file:
+        file.write('{"bout": "cut o')
     left = Store(tmp_path / "here")
     assert sum(left.outcome(bout) is not None for bout in bouts) == 4
-    with pytest.raises(BrokenBout, match="fedavg was another one in its worker"):
+    with pytest.raises(BrokenBout, match="fedavg differs in its worker"):
         left.keep(bouts[0], {"bout": bouts[1].key, **row}, [])
     with pytest.raises(ValueError, match=r"results must be an arena\.jsonl"):
         Store(tmp_path, [tmp_path / "nothing.jsonl"])

@@ -18,7 +18,7 @@ from flwr_mel import server as classic
 from flwr_mel import serverapp as message
 from flwr_mel.checkpoint import Checkpoint
 from flwr_mel.clientapp import Assignment, MelMod, describe
-from flwr_mel.learners import Measured
+from flwr_mel.devices import Measured
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
 LEARNERS, CYCLES = 4, 4

@@ -1,4 +1,4 @@
-"""What rides on the reply, and that nothing of ours ever stops the app."""
+"""Answers and reports: capability, time, samples; errors of the mod never stop the app."""
 
 import re
 import subprocess
@@ -9,55 +9,103 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
-from flwr_mel import Device, wire
+from flwr_mel import Device, Measured, wire
 from flwr_mel.clientapp import Assignment, MelMod, mel_mod
 from flwr_mel.clientapp import mod as mod_module
-from flwr_mel.clientapp import report as report_module
-from tests.clientapp.tools import FREE, TASK, call, classic_call, context, message_app, reply_to, task_message
+from tests.clientapp.tools import (
+    BASELINE,
+    TASK,
+    call,
+    classic_call,
+    context,
+    message_app,
+    probe,
+    reply_to,
+    task_message,
+)
 from tests.waiting import PATIENCE_S
 
+DEVICE = Device(1e9, 1e7, 0.1, energy_limit_j=5.0, max_samples=40)
+WORDS = {
+    wire.CPU_HZ: 1e9,
+    wire.RATE_BPS: 1e7,
+    wire.TX_POWER_W: 0.1,
+    wire.CAPACITANCE: 1e-28,
+    wire.EXPONENT: 2.0,
+    wire.ENERGY_LIMIT_J: 5.0,
+    wire.MAX_SAMPLES: 40,
+    wire.LEARNER: "2",
+    wire.MODDED: 1,
+}
 
-def answer(mod, ctx):
-    probe = Message(RecordDict({wire.RECORD: ConfigRecord({wire.PROBE: 4})}), 1, "train")
-    return dict(mod(probe, ctx, None).content[wire.RECORD])
+
+@pytest.mark.parametrize(
+    "capability", [DEVICE, [None, None, DEVICE], lambda ctx, cycle: DEVICE if cycle == 4 else None]
+)
+def test_a_probe_is_answered_without_the_app(capability):
+    assert probe(MelMod(capability)) == {wire.PROBE: 4, **WORDS}
 
 
-def test_samples_come_from_the_task_if_it_chose_them_else_from_the_reply():
-    own = call(lambda m, c: None, TASK)
-    assert (own[wire.SAMPLES_USED], own[wire.SAMPLES_FROM]) == (12, wire.REPLY)
-    assert wire.SAMPLES_HELD not in own
-    chosen = call(lambda m, c: Assignment.from_message(m).choose(50), TASK)
-    assert (chosen[wire.SAMPLES_USED], chosen[wire.SAMPLES_FROM], chosen[wire.SAMPLES_HELD]) == (
-        20,
-        wire.TASK,
-        50,
+def test_a_classic_probe_is_answered_in_its_own_form():
+    message = Message(
+        RecordDict({"getpropertiesins.config": ConfigRecord({wire.PROBE: 4})}), 1, "query.get_properties"
     )
-    few = call(lambda m, c: Assignment.from_message(m).choose(9), TASK)
-    assert (few[wire.SAMPLES_USED], few[wire.SAMPLES_HELD]) == (9, 9)
-    free = call(lambda m, c: Assignment.from_message(m).choose(50), FREE)
-    assert (free[wire.SAMPLES_USED], free[wire.SAMPLES_HELD]) == (50, 50)
-    classic = classic_call(lambda c: Assignment.from_config(c).choose(50), TASK)
-    assert (classic[wire.SAMPLES_USED], classic[wire.SAMPLES_HELD]) == (20, 50)
-    assert classic_call(lambda c: None, TASK)[wire.SAMPLES_USED] == 12
+    reply = MelMod(DEVICE)(message, context(), None)
+    assert dict(reply.content["getpropertiesres.properties"]) == {wire.PROBE: 4, **WORDS}
+    assert reply.content["getpropertiesres.status"]["code"] == 0
 
 
-def test_of_several_choices_the_one_from_the_most_data_counts():
-    def work(message, ctx):
-        task = Assignment.from_message(message)
-        for n in (30, 500, 500, 40):
-            task.choose(n)
+def test_the_capability_of_the_next_round_rides_on_every_report():
+    asked = []
+    mod = MelMod(lambda ctx, cycle: asked.append(cycle) or Measured(1, 2, 3, 4, 5, 6, name="pi"))
+    for report in (call(lambda m, c: None, TASK, mod=mod), classic_call(lambda c: None, BASELINE, mod=mod)):
+        assert [report[key] for key in wire.COEFFICIENTS] == [1, 2, 3, 4, 5, 6]
+        assert (report[wire.LEARNER], report[wire.MODDED]) == ("pi", 1)
+    assert asked == [2, 2]
 
-    report = call(work, TASK)
-    assert (report[wire.SAMPLES_USED], report[wire.SAMPLES_HELD]) == (20, 500)
+
+def test_the_configs_describe_the_client_and_the_node_config_wins(tmp_path):
+    profile = tmp_path / "p.toml"
+    profile.write_text('mel-learner = "pi"\nmel-c2 = 1.0\nmel-max-samples = 30\n[measured]\nruns = 3\n')
+    ctx = context({wire.MAX_SAMPLES: 10, wire.ENERGY_LIMIT_J: 5.0}, name="a", **{"mel-profile": str(profile)})
+    answer = probe(mel_mod, ctx)
+    assert answer == {
+        wire.PROBE: 4, wire.MODDED: 1, wire.LEARNER: "pi", wire.COEFFICIENTS[0]: 1.0,
+        wire.MAX_SAMPLES: 30, wire.ENERGY_LIMIT_J: 5.0,
+    }  # fmt: skip
+    ctx.node_config |= {wire.CPU_HZ: 1e9, wire.MAX_SAMPLES: 20}
+    answer = probe(mel_mod, ctx)
+    assert (answer[wire.CPU_HZ], answer[wire.MAX_SAMPLES]) == (1e9, 20)
+    assert wire.COEFFICIENTS[0] not in answer  # the node config's physical values come first
+    profile.write_text("mel-c2 =")
+    assert f"the profile {profile} is not valid TOML" in probe(mel_mod, ctx)[wire.PROBLEM]
+    assert probe(mel_mod, ctx)[wire.LEARNER] == "a"
 
 
-def test_a_reply_without_examples_is_reported_without():
-    def work(message, ctx):
-        return Message(RecordDict({"m": MetricRecord({"loss": [1.0]})}), reply_to=message)
+def test_values_that_a_record_cannot_carry_are_left_out(caplog):
+    words = {wire.CPU_HZ: np.float32(2.0), wire.MAX_SAMPLES: np.int64(3), wire.RATE_BPS: None, "mel-x": [1]}
+    answer = probe(MelMod(words))
+    assert (answer[wire.CPU_HZ], answer[wire.MAX_SAMPLES]) == (2.0, 3)
+    assert not {wire.RATE_BPS, "mel-x"} & set(answer)
+    assert "cannot carry such values: mel-x" in caplog.text
 
-    report = mel_mod(task_message(TASK), context(), work).content[wire.RECORD]
-    assert wire.SAMPLES_USED not in report
-    assert wire.SAMPLES_FROM not in report
+
+@pytest.mark.parametrize(
+    ("capability", "text"),
+    [
+        (lambda ctx, cycle: 1 / 0, "ZeroDivisionError: division by zero"),
+        ("x", "TypeError: the capability must be a Device, .* got 'x'"),
+        ([DEVICE] * 2, "ValueError: the fleet has 2 devices, .* partition-id is 2"),
+        ({"cpu_hz": 1e9}, "none of the keys cpu_hz is known.*mel-cpu-hz"),
+        (lambda ctx, cycle: Path("/no/such/meter").read_text(), "FileNotFoundError: .*No such file"),
+    ],
+)
+def test_a_capability_that_fails_is_reported(capability, text):
+    mod = MelMod(capability)
+    words = probe(mod), call(lambda m, c: None, TASK, mod=mod), classic_call(lambda c: None, TASK, mod=mod)
+    for each in words:
+        assert re.search(text, each[wire.PROBLEM])
+        assert each[wire.LEARNER] == "2"
 
 
 def test_only_the_time_of_the_app_counts(monkeypatch):
@@ -66,128 +114,68 @@ def test_only_the_time_of_the_app_counts(monkeypatch):
     assert call(lambda m, c: None, TASK)[wire.TRAIN_SECONDS] == 2.5
 
 
-@pytest.mark.parametrize(
-    ("capability", "text"),
-    [
-        (lambda ctx, cycle: 1 / 0, "ZeroDivisionError: division by zero"),
-        ("x", "TypeError: the capability must be a Device, .* got 'x'"),
-        (5, "TypeError: the capability must be a Device, .* got 5"),
-        (
-            [Device(1e9, 1e7, 0.1)] * 2,
-            "ValueError: the fleet has 2 devices, .* partition-id is 2",
-        ),
-        (lambda ctx, cycle: Path("/no/such/meter").read_text(), "FileNotFoundError: .*No such file"),
-    ],
-)
-def test_a_capability_that_fails_is_reported_with_its_text(capability, text):
-    for words in (
-        answer(MelMod(capability), context()),
-        call(lambda m, c: None, TASK, mod=MelMod(capability)),
-    ):
-        assert re.search(text, words[wire.PROBLEM])
-        assert words[wire.LEARNER] == "2"
-    assert wire.PROBLEM in classic_call(lambda c: None, TASK, mod=MelMod(capability))
+@pytest.mark.parametrize(("words", "used"), [(TASK, 20), (BASELINE, 50)])
+def test_chosen_samples_are_reported(words, used):
+    chosen = call(lambda m, c: Assignment.from_message(m).choose(np.int64(50)), words)
+    classic = classic_call(lambda c: Assignment.from_config(c).choose(50), words)
+    for report in (chosen, classic):
+        assert (report[wire.SAMPLES_USED], report[wire.SAMPLES_HELD]) == (used, 50)
+        assert wire.SAMPLES_DRAWN not in report
+    ConfigRecord(chosen).deflate()
 
 
-def test_a_fleet_without_a_partition_id_is_reported():
-    ctx = context()
-    del ctx.node_config["partition-id"]
-    assert "no partition-id" in answer(MelMod([Device(1e9, 1e7, 0.1)]), ctx)[wire.PROBLEM]
+def test_what_is_not_known_is_not_reported():
+    report = call(lambda m, c: None, TASK)
+    assert set(report) == {wire.MODDED, wire.LEARNER, wire.TRAIN_SECONDS, wire.EPOCHS_READ}
 
 
-def test_the_text_is_short_and_printable():
-    def capability(ctx, cycle):
-        raise RuntimeError("a\x00b\n\x1b[31m c" + "x" * 10_000)
+def test_energy_that_the_app_measured_is_passed_on():
+    def record(message, ctx):
+        reply = reply_to(message)
+        reply.content[wire.RECORD] = ConfigRecord({wire.TRAIN_JOULES: 4.0})
+        return reply
 
-    text = answer(MelMod(capability), context())[wire.PROBLEM]
-    assert text.startswith("RuntimeError: a\ufffdb \ufffd[31m cx")
-    assert text.isprintable()
-    assert len(text) < 320
+    def metric(message, ctx):
+        metrics = MetricRecord({"num-examples": 3, wire.TRAIN_JOULES: 4.0})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
-
-def test_a_learner_without_a_problem_says_none():
-    assert wire.PROBLEM not in answer(mel_mod, context())
-    assert wire.PROBLEM not in call(lambda m, c: None, FREE)
+    for work in (record, metric):
+        report = mel_mod(task_message(TASK), context(), work).content[wire.RECORD]
+        assert report[wire.TRAIN_JOULES] == 4.0
+        assert wire.TRAIN_SECONDS in report
 
 
 @pytest.mark.parametrize("epochs", ["many", 0, -3, 2.5])
-def test_a_task_that_makes_no_sense_is_not_followed_and_reported(epochs):
+def test_epochs_that_make_no_sense_are_not_followed_and_reported(epochs):
     ctx, seen = context({"epochs": 2}), []
     report = call(lambda m, c: seen.append(c.run_config["epochs"]), {**TASK, wire.EPOCHS: epochs}, ctx)
     assert seen == [2]
     assert "mel-epochs is" in report[wire.PROBLEM]
 
 
-@pytest.mark.parametrize("name", ["report_of", "examples_in"])
-def test_a_fault_of_ours_in_the_report_does_not_lose_the_reply(monkeypatch, caplog, name):
-    monkeypatch.setattr(mod_module, name, lambda *args: 1 / 0)
+def test_an_error_of_the_mod_before_the_call_is_reported_and_the_app_trains(monkeypatch):
+    monkeypatch.setattr(mod_module.Call, "override", lambda *args, **kwargs: 1 / 0)
+    seen = []
+    report = call(lambda m, c: seen.append(1), TASK)
+    assert seen == [1]
+    assert report[wire.PROBLEM] == "ZeroDivisionError: division by zero"
+    assert wire.EPOCHS_READ not in report
+
+
+def test_an_error_of_the_mod_in_the_report_does_not_lose_the_reply(monkeypatch):
+    monkeypatch.setattr(mod_module.Call, "report", lambda self: 1 / 0)
     reply = message_app(lambda m, c: None)(task_message(TASK), context())
     assert reply.content["metrics"]["num-examples"] == 12
     assert wire.RECORD not in reply.content
 
 
-def test_a_fault_of_ours_before_the_call_is_reported_and_the_app_trains(monkeypatch):
-    def broken(*args):
-        raise RuntimeError("laying failed")
-
-    monkeypatch.setattr(mod_module, "laid_over", broken)
-    report = call(lambda m, c: None, TASK)
-    assert report[wire.PROBLEM] == "RuntimeError: laying failed"
-    assert report[wire.EPOCHS_READ] == wire.UNKNOWN
-
-
-def test_what_the_app_says_itself_is_kept():
-    def work(message, ctx):
-        reply = reply_to(message)
-        reply.content[wire.RECORD] = ConfigRecord({wire.TRAIN_JOULES: 4.0})
-        return reply
-
-    report = mel_mod(task_message(TASK), context(), work).content[wire.RECORD]
-    assert report[wire.TRAIN_JOULES] == 4.0
-    assert wire.TRAIN_SECONDS in report
-
-
-def test_every_report_can_be_sent():
-    reply = message_app(lambda m, c: Assignment.from_message(m).choose(np.int64(50)))(
-        task_message(TASK), context()
-    )
-    record = reply.content[wire.RECORD]
-    assert ConfigRecord.inflate(record.deflate()) == record
-
-
-def test_the_engine_is_known_from_inside_only(monkeypatch):
-    class Ray:
-        def __init__(self, actor):
-            self.actor = actor
-
-        def is_initialized(self):
-            return True
-
-        def get_runtime_context(self):
-            return self
-
-        def get_actor_id(self):
-            return self.actor
-
-    monkeypatch.setitem(sys.modules, "ray", Ray("a1"))
-    assert report_module.simulated()
-    assert answer(mel_mod, context())[wire.SIMULATED] == 1
-    assert call(lambda m, c: None, TASK)[wire.SIMULATED] == 1
-    monkeypatch.setitem(sys.modules, "ray", Ray(None))  # a driver of Ray, not a worker
-    assert not report_module.simulated()
-    monkeypatch.delitem(sys.modules, "ray")
-    assert wire.SIMULATED not in answer(mel_mod, context())
-
-
-def test_the_kit_loads_no_torch():
-    code = "import flwr_mel.clientapp, sys; print(sorted({'torch', 'datasets'} & set(sys.modules)))"
+def test_the_client_kit_is_light():
+    code = "import flwr_mel.clientapp, sys; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=PATIENCE_S
     )
-    assert done.stdout.strip() == "[]"
-
-
-def test_keys_that_nobody_knows_are_told():
-    words = MelMod({"cpu_hz": 1e9}).words(context(), 1)
-    assert "none of the keys cpu_hz is known" in words[wire.PROBLEM]
-    assert "mel-cpu-hz" in words[wire.PROBLEM]
+    modules = done.stdout.split()
+    ours = [name for name in modules if name.partition(".")[0] == "flwr_mel"]
+    assert len(ours) <= 16
+    assert not [name for name in ours if "solvers" in name or "allocation" in name]
+    assert not {"torch", "scipy", "ray", "datasets"} & set(modules)

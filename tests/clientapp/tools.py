@@ -9,7 +9,7 @@ from flwr_mel import wire
 from flwr_mel.clientapp import mel_mod
 
 TASK = {wire.CYCLE: 1, wire.EPOCHS: 7, wire.SAMPLES: 20, wire.SEED: 3}
-FREE = {wire.CYCLE: 1, wire.FREE: 1, wire.SEED: 3}
+BASELINE = {wire.CYCLE: 1, wire.BASELINE: 1, wire.SEED: 3}
 
 
 def context(run_config=None, **node_config):
@@ -67,3 +67,9 @@ def classic_call(work, words, ctx=None, config=None, mod=mel_mod):
     app = ClientApp(lambda context: Learner(work).to_client(), mods=[mod])
     reply = app(classic_message(words, **(config or {})), ctx or context())
     return dict(reply.content["fitres.metrics"])
+
+
+def probe(mod, ctx=None):
+    """Send a probe; return the answer."""
+    message = Message(RecordDict({wire.RECORD: ConfigRecord({wire.PROBE: 4})}), 1, "train")
+    return dict(mod(message, ctx or context(), None).content[wire.RECORD])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Channel, Coefficients, Device, Workload, paper_fleet
-from flwr_mel.learners.channel import watts
-from flwr_mel.learners.paper import PAPER_CLASSES, PAPER_LAYERS, PAPER_TX_POWER_W, draw_energy, place
+from flwr_mel.devices import watts
+from flwr_mel.paper import PAPER_CLASSES, PAPER_LAYERS, PAPER_TX_POWER_W, draw_energy, place
 
 WEIGHTS = 784 * 300 + 300 * 124 + 124 * 60 + 60 * 10
 BIASES = 300 + 124 + 60 + 10

@@ -1,42 +1,42 @@
-"""Federations of real processes, each started once: with TLS and registered devices, and without."""
+"""One fleet of real processes for all tests that need one."""
 
+import os
+import subprocess
+
+import numpy as np
 import pytest
 
-from tests.deployment.harness import Federation
-
-#: Seconds per sample and epoch, on the devices' own clocks.
-PACES = {"device-0": 0.01, "device-1": 0.03, "device-2": 0.09}
+from tests.deployment.fleet import BIN, DEPLOY, Fleet, blocks
 
 
 def pytest_itemcollected(item):
-    if {"federation", "open_fleet", "small_fleet"} & set(getattr(item, "fixturenames", ())):
+    if {"fleet", "script"} & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.deployment)
 
 
-def started(directory, paces, *, secure=True):
-    made = Federation(directory, secure=secure)
+@pytest.fixture(scope="package")
+def fleet(tmp_path_factory):
+    """TLS, registered keys, three devices: what docs/DEPLOY.md sets up, its first training included."""
+    made = Fleet(tmp_path_factory.mktemp("fleet"))
+    rng = np.random.default_rng(0)
+    for prefix in ("", "test-"):
+        np.save(made.root / "data" / f"{prefix}x.npy", rng.random((60, 784), np.float32))
+        np.save(made.root / "data" / f"{prefix}y.npy", rng.integers(10, size=60))
     try:
-        made.start_superlink()
-        made.add_nodes(paces)
+        made.said = [made.shell(block.replace("rounds=20", "rounds=1")) for block in blocks("sh")]
         yield made
     finally:
         made.stop()
 
 
 @pytest.fixture(scope="package")
-def federation(tmp_path_factory):
-    """TLS, registered keys, three devices of different speed."""
-    yield from started(tmp_path_factory.mktemp("fleet") / "f", PACES)
-
-
-@pytest.fixture(scope="module")
-def small_fleet(tmp_path_factory):
-    """TLS, registered keys, two devices: for the test that restarts the server again and again."""
-    yield from started(tmp_path_factory.mktemp("small") / "f", {"device-0": 0.001, "device-1": 0.002})
-
-
-@pytest.fixture(scope="module")
-def open_fleet(tmp_path_factory):
-    """Neither TLS nor keys, two devices that know nothing but their place, Flower's own SuperNodes."""
-    paces = {"device-0": 0.002, "device-1": 0.002}
-    yield from started(tmp_path_factory.mktemp("open") / "f", paces, secure=False)
+def script(tmp_path_factory):
+    """deploy/loopback.sh, started: it runs while other tests wait for Flower."""
+    root = tmp_path_factory.mktemp("script")
+    env = os.environ | {"PATH": os.pathsep.join([str(BIN), os.environ["PATH"], "/usr/sbin"])}
+    with (root / "log").open("w") as log:
+        command = [DEPLOY / "loopback.sh", root / "new", "features=16 hidden=8 classes=4"]
+        process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    yield process, root
+    process.terminate()
+    process.wait()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.tools import run
+from tests.tools.commands import run
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "CLI.md").read_text(encoding="utf-8")

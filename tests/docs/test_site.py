@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml")
+PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml")
 
 
 def build(root, out, *, execute):
@@ -35,15 +35,13 @@ ROOMS = [
     "flwr_mel",
     "flwr_mel.allocation",
     "flwr_mel.solvers",
-    "flwr_mel.learners",
-    "flwr_mel.costs",
+    "flwr_mel.fleets",
     "flwr_mel.records",
-    "flwr_mel.report",
+    "flwr_mel.tools.report",
     "flwr_mel.server",
     "flwr_mel.serverapp",
     "flwr_mel.clientapp",
     "flwr_mel.checkpoint",
-    "flwr_mel.profiling",
 ]
 
 

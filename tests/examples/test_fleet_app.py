@@ -1,4 +1,4 @@
-"""The app for real devices on Flower's simulation: the same code, data that come with it."""
+"""The app for real devices on Flower's simulation: the same code, synthetic data."""
 
 import tomllib
 from pathlib import Path
@@ -19,16 +19,15 @@ def test_flower_takes_it():
     assert (valid, errors, warnings) == (True, [], [])
 
 
-@pytest.mark.parametrize("mode", ["federated", "parallelized"])
-def test_it_trains_where_nobody_has_a_data_directory(engine, tmp_path, mode):
-    config = CONFIG["tool"]["flwr"]["app"]["config"] | {"devices": DEVICES, "cycles": 3, "mode": mode}
-    config |= {
-        "features": 16,
-        "classes": 4,
-        "overhead": 0.0,
-        "max-epochs": 3,
-        "run-dir": str(tmp_path / "run"),
+@pytest.mark.parametrize("ship", [False, True])
+def test_it_trains_on_synthetic_data(engine, tmp_path, ship):
+    config = CONFIG["tool"]["flwr"]["app"]["config"] | {
+        "devices": DEVICES,
+        "rounds": 3,
+        "data-dir": "synthetic",
     }
+    config |= {"features": 16, "classes": 4, "max-epochs": 3, "run-dir": str(tmp_path / "run")}
+    config |= {"ship-data": ship, "cycle-time": 60.0 if ship else 0.0}
     engine.play("tests.examples.fleet_app", tmp_path, config=config, nodes=DEVICES)
     records = list(read_jsonl(tmp_path / "run" / "records.jsonl"))
     assert [record.cycle for record in records] == [1, 2, 3]

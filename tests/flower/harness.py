@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from mel_simulation.engine.ray_start import SETTINGS
 
 from flwr_mel._processes import end
 from flwr_mel.records import CycleRecord
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = 20
+#: Ray reports nothing home and collects no metrics.
+SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0"}
 #: Ray gives its own processes 30 seconds, which a busy machine may not grant; it is asked again then.
 SLOW_START = "timed out during startup"
 #: Scenarios that kill workers.

@@ -14,8 +14,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from bench.strategy import InProcessGrid, no_op_app
 from flwr_mel import Device, Workload, wire
 from flwr_mel.clientapp import MelMod, mel_mod
+from flwr_mel.devices import Measured
 from flwr_mel.flower.patience import Patience
-from flwr_mel.learners import Measured
 from flwr_mel.server.asking import Questions
 from flwr_mel.serverapp import MelStrategy, asking
 

@@ -39,7 +39,7 @@ problem = AllocationProblem(costs, 1.0, total_samples=100)
 allocate(problem, Exact()), fastest(problem, 1), greenest(problem, 1), scheme("hu-sync").allocate(problem)
 """,
     "the orchestrator": "import flwr_mel.orchestrator, flwr_mel.checkpoint",
-    "fleets in files": "from flwr_mel.learners import parse_fleet, write_fleet",
+    "fleets in files": "from flwr_mel.fleets import parse_fleet, write_fleet",
 }
 
 
@@ -59,7 +59,7 @@ def loaded(statement):
 @pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
 def test_heavy_packages_stay_out(statement):
     names = loaded(statement)
-    assert {"flwr_mel", "numpy"} <= names
+    assert "flwr_mel" in names
     assert not names & set(HEAVY)
 
 
@@ -120,7 +120,7 @@ def test_rooms_of_the_simulation_import_one_way():
             for name in imported(node):
                 if name.startswith("mel_simulation."):
                     edges.setdefault(room, set()).add(name.split(".")[1])
-    assert {"scenario", "app", "engine", "sweep", "paper", "cli"} <= set(edges)
+    assert {"scenario", "app", "sweep", "arena", "paper", "cli"} <= set(edges)
     graph = {room: targets - {room} for room, targets in edges.items()}
     list(TopologicalSorter(graph).static_order())  # raises CycleError
 

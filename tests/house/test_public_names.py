@@ -10,8 +10,9 @@ NAMES = {
     "flwr_mel.allocation": "AllocationProblem BrokenAllocation Diagnosis Handout Infeasible Proposal Reason "
     "Solution Solver Status allocate",
     "flwr_mel.solvers": "EqualBatches Exact SuggestImprove",
-    "flwr_mel.learners": "Channel Device Fleet FleetError Measured paper_fleet parse_fleet read_fleet "
-    "write_fleet write_fleet_csv",
+    "flwr_mel.devices": "Channel Device Measured",
+    "flwr_mel.fleets": "Fleet FleetError parse_fleet read_fleet write_fleet write_fleet_csv",
+    "flwr_mel.paper": "PaperFleet least_batch paper_fleet",
     "flwr_mel.costs": "Coefficients Workload",
     "flwr_mel.learning": "Estimate Learning LogFilter Observation Of",
     "flwr_mel.orchestrator": "Capability CyclePlan Mode OnInfeasible Orchestrator RefusedUpdate Settings "

@@ -9,8 +9,8 @@ from flwr_mel import (
     Workload,
     paper_fleet,
 )
-from flwr_mel.learners.channel import watts
-from flwr_mel.learners.paper import draw_energy, place
+from flwr_mel.devices import watts
+from flwr_mel.paper import draw_energy, place
 from tests.inputs.tools import (
     NOT_COUNTS,
     NOT_FINITE,

@@ -15,7 +15,7 @@ from mel_simulation.app.message_window import Windowed
 from bench.strategy import InProcessGrid
 from flwr_mel import wire
 from flwr_mel.clientapp import Assignment, MelMod
-from flwr_mel.learners import Measured
+from flwr_mel.devices import Measured
 from flwr_mel.learning import Learning
 from flwr_mel.records import Outcome
 from flwr_mel.server.proxy import TaskProxy
@@ -50,7 +50,6 @@ def clock(monkeypatch):
     monkeypatch.setattr("flwr_mel.server.proxy.monotonic", made.monotonic)
     monkeypatch.setattr("flwr_mel.clientapp.mod.perf_counter", made.monotonic)
     monkeypatch.setattr("mel_simulation.app.message_window.time", made)
-    monkeypatch.setattr("mel_simulation.app.message_window._cpus", lambda: 2)
     return made
 
 

@@ -10,7 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from bench.strategy import InProcessGrid
 from flwr_mel.clientapp import MelMod
-from flwr_mel.learners import Measured
+from flwr_mel.devices import Measured
 from flwr_mel.records import Outcome
 from flwr_mel.serverapp import MelStrategy
 from flwr_mel.serverapp.looking import Looks

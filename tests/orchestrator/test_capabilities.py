@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flwr_mel import Device, Workload, wire
 from flwr_mel.clientapp import describe
-from flwr_mel.learners import Measured
+from flwr_mel.devices import Measured
 from flwr_mel.orchestrator import (
     Capability,
     Orchestrator,

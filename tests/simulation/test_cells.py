@@ -1,36 +1,29 @@
 """Cells of a sweep: which there are, what is planned for them, which are the same training."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from mel_simulation.scenario.config import RunConfig
-from mel_simulation.scenario.dry_run import settings_of
-from mel_simulation.scenario.job import dataset_of
-from mel_simulation.scenario.network import initial_weights, train
-from mel_simulation.sweep.cells import Average, Cell, read_sweep
-from mel_simulation.sweep.schedule import PlannedCycle, plan_schedule
+from mel_simulation.sweep.cells import Average, Cell, profiles, read_sweep
+from mel_simulation.sweep.schedule import PlannedCycle, Work, plan_schedule
 from mel_simulation.sweep.training import combine
 
 from flwr_mel._validate import InputError
-from flwr_mel.orchestrator import Orchestrator, Settings
 
-TOOL = str(Path(sys.executable).parent / "flwr-mel")
+
+def cell(average=Average.DATA, baseline="", **config):
+    epochs = {"epochs": 3} if baseline else {}
+    return Cell(RunConfig(**{"learners": 20, "cycles": 2, **config}), average, baseline, **epochs)
 
 
 def test_cells_are_multiplied_out_once_each(tmp_path):
     path = tmp_path / "s.toml"
     path.write_text(
-        "[base]\ncycles = 3\n[[grid]]\nstaleness = [1, 2]\nseed = [0, 1]\n[[grid]]\nstaleness = 1\n"
+        "[base]\ncycles = 3\nlearners = 20\n"
+        "[[grid]]\nstaleness = [1, 2]\nseed = [0, 1]\n[[grid]]\nstaleness = 1\n"
     )
     cells = read_sweep(path)
-    assert [(c.config.staleness, c.config.seed, c.config.cycles) for c in cells] == [
-        (1, 0, 3),
-        (1, 1, 3),
-        (2, 0, 3),
-        (2, 1, 3),
-    ]
+    found = [(c.config.staleness, c.config.seed, c.config.cycles) for c in cells]
+    assert found == [(1, 0, 3), (1, 1, 3), (2, 0, 3), (2, 1, 3)]
     assert len({c.key for c in cells}) == 4
 
 
@@ -38,26 +31,18 @@ def test_cells_are_multiplied_out_once_each(tmp_path):
     ("text", "says"),
     [
         ("[base]\n", "grid"),
-        ("base = 3\n[[grid]]\nseed = 1\n", "base must be a table, got 3"),
-        ("grid = 3\n", "grid must be a list of tables, got 3"),
+        ("base = 3\n[[grid]]\nseed = 1\n", "made of a table"),
+        ("grid = 3\n", "made of a table"),
+        ("[other]\nx = 1\n[[grid]]\nseed = 1\n", "other"),
+        ("[[grid]\n", "line 1"),
         ("[[grid]]\nseed = 'x'\n", "s.toml, grid 1: seed must be"),
-        ("[[grid]]\nepochs = {}\nbaseline = 'fedavg'\n", "epochs must be"),
-        ("[[grid]]\nscheme = 'best'\n", "scheme must be one of"),
         ("[[grid]]\nspeed = 3\n", "speed"),
         ("[[grid]]\nbaseline = 'magic'\n", "baseline must be one of"),
-        ("[[grid]\n", "line 1"),
         ("[[grid]]\nepochs = 3\n", "epochs must be left out without a baseline"),
-        (
-            "[[grid]]\nbaseline = 'fedavg'\nproximal = 1.0\n",
-            "proximal must be left out without",
-        ),
-        (
-            "[[grid]]\nbaseline = 'fedavg'\nstaleness = 1\n",
-            "staleness must be left out with",
-        ),
+        ("[[grid]]\nbaseline = 'fedavg'\nproximal = 1.0\n", "proximal must be left out without"),
+        ("[[grid]]\nbaseline = 'fedavg'\nstaleness = 1\n", "staleness must be left out with"),
         ("[[grid]]\ntarget-accuracy = 0.9\n", "target_accuracy must be left out of a sweep"),
-        ("[[grid]]\nscheme = 'ha-sync'\nstaleness = [0, 1]\n", "staleness must be left out or 0 for ha-sync"),
-        ("[other]\nx = 1\n[[grid]]\nseed = 1\n", "other"),
+        ("[[grid]]\nseed = 1\n", "learners must be at least 1 in every cell"),
     ],
 )
 def test_bad_sweeps_are_refused(tmp_path, text, says):
@@ -67,88 +52,59 @@ def test_bad_sweeps_are_refused(tmp_path, text, says):
         read_sweep(path)
 
 
-@pytest.mark.parametrize(
-    "name", ["quick", "headline", "paper", "past", "stragglers", "phones", "variations", "objectives"]
-)
+@pytest.mark.parametrize("name", profiles())
 def test_profiles_are_valid(name):
-    from mel_simulation import sweep
-
-    cells = read_sweep(Path(sweep.__file__).parent / "profiles" / f"{name}.toml")
-    assert {cell.config.learners for cell in cells} == {50 if name == "phones" else 20}
+    cells = read_sweep(profiles()[name][0])
+    assert {cell.config.learners for cell in cells} == {20}
     assert len(cells) >= 20
 
 
-def test_a_script_is_what_the_orchestrator_would_plan():
-    cell = Cell(RunConfig(cycles=3))
-    script = plan_schedule(cell, 20)
-    from mel_simulation.scenario.fleet import VirtualFleet
-
-    fleet, brain = VirtualFleet(20, cell.config), Orchestrator(Settings(**settings_of(cell.config)))
-    for act, cycle in zip(script.cycles, (1, 2, 3), strict=True):
-        for k in range(20):
-            brain.hear(f"node-{97 - k}", fleet.words(k, cycle, None))
-        plan = brain.plan(cycle, [f"node-{97 - k}" for k in range(20)])
-        mine = [(t.learner, t.epochs, t.samples, t.seed, t.shard.tolist()) for t in plan.tasks]
-        assert mine == [(t.learner, t.epochs, t.samples, t.seed, t.shard.tolist()) for t in act.tasks]
-
-
 def test_the_same_training_has_the_same_signature():
-    sync, zero, two = (
-        Cell(RunConfig(scheme="ha-sync", cycles=2)),
-        Cell(RunConfig(staleness=0, cycles=2)),
-        Cell(RunConfig(staleness=2, cycles=2)),
-    )
-    a, b, c = (plan_schedule(cell, 20).signature(cell) for cell in (sync, zero, two))
+    sync, zero, two = cell(scheme="ha-sync"), cell(staleness=0), cell(staleness=2)
+    a, b, c = (plan_schedule(each).signature(each) for each in (sync, zero, two))
     assert a == b != c
-    nova = Cell(RunConfig(staleness=0, cycles=2), average=Average.NOVA)
-    assert plan_schedule(nova, 20).signature(nova) != b
+    nova = cell(Average.NOVA, staleness=0)
+    assert plan_schedule(nova).signature(nova) != b
+
+
+def test_tasks_keep_the_limits_and_share_out_the_data():
+    [first, _] = plan_schedule(cell()).cycles
+    rows = np.concatenate([task.rows for task in first.tasks])
+    assert sorted(rows) == list(range(4000))
+    assert [len(task.rows) for task in first.tasks] == [task.samples for task in first.tasks]
+    assert first.facts["makespan_s"] <= 10
+    assert first.facts["broken"] == 0
+    assert first.facts["mean_epochs"] == sum(task.epochs for task in first.tasks) / 20
+    assert first.facts["relaxed"] > 1
 
 
 def test_baselines_keep_their_promises():
-    base = RunConfig(cycles=2)
-    wait = plan_schedule(Cell(base, baseline="fedavg", epochs=3), 20)
-    drop = plan_schedule(Cell(base, baseline="fedavg-drop", epochs=3), 20)
-    prox = plan_schedule(Cell(base, baseline="fedprox", epochs=3), 20)
-    partial = plan_schedule(Cell(base, baseline="partial", epochs=3), 20)
-    assert wait.cycles[0].makespan_s > base.cycle_time
-    assert len(wait.cycles[0].tasks) == 20
-    assert wait.cycles[0].broken > 0
-    for script in (drop, prox, partial):
-        assert script.cycles[0].makespan_s <= base.cycle_time
-        assert 0 < len(script.cycles[0].tasks) < 20
-    assert {t.epochs for t in prox.cycles[0].tasks} <= {1, 2, 3}
-    assert prox.cycles[0].broken == partial.cycles[0].broken == 0
+    wait, drop, prox, partial = (
+        plan_schedule(cell(baseline=name)).cycles[0]
+        for name in ("fedavg", "fedavg-drop", "fedprox", "partial")
+    )
+    assert wait.facts["makespan_s"] > 10
+    assert len(wait.tasks) == 20
+    assert wait.facts["broken"] > 0
+    for cycle in (drop, prox, partial):
+        assert cycle.facts["makespan_s"] <= 10
+        assert 0 < len(cycle.tasks) < 20
+    assert {t.epochs for t in prox.tasks} <= {1, 2, 3}
+    assert prox.facts["broken"] == partial.facts["broken"] == 0
 
 
 def test_infeasible_cells_say_so():
-    script = plan_schedule(Cell(RunConfig(scheme="hu-sync", cycles=2)), 20)
-    assert not script.cycles
-    assert "equal batch" in script.trouble
+    schedule = plan_schedule(cell(scheme="hu-sync"))
+    assert not schedule.cycles
+    assert "equal batch" in schedule.trouble
 
 
-def test_ways_to_average():
-    class T:
-        learner, cycle = "x", 1
-
-        def __init__(self, epochs, samples):
-            self.epochs, self.samples = epochs, samples
-
-    act = PlannedCycle((T(1, 10), T(3, 30)), 0, 0, 0, 0, 0, 0)
-    old, updates = [np.zeros(2, np.float32)], [[np.full(2, 1.0, np.float32)], [np.full(2, 5.0, np.float32)]]
-    assert combine(Average.DATA, old, updates, act)[0].tolist() == [4.0, 4.0]
-    assert combine(Average.UNIFORM, old, updates, act)[0].tolist() == [3.0, 3.0]
+@pytest.mark.parametrize(
     # Steps 10 and 90, shares 1/4 and 3/4: 70 effective steps of (0.25 * 1/10 + 0.75 * 5/90) each.
-    np.testing.assert_allclose(
-        combine(Average.NOVA, old, updates, act)[0], 70 * (0.025 + 3.75 / 90), rtol=1e-6
-    )
-
-
-def test_the_proximal_term_holds_the_model_back():
-    data, start = dataset_of(RunConfig()), initial_weights(0)
-    x, y = data.train_x[:200], data.train_y[:200]
-
-    def distance(mu):
-        new, _ = train(start, x, y, 3, batch=16, rng=np.random.default_rng(0), proximal=mu)
-        return sum(float(((a - b) ** 2).sum()) for a, b in zip(new, start, strict=True))
-
-    assert distance(0.0) > distance(1.0) > distance(10.0)
+    ("average", "expected"),
+    [("data", 4.0), ("uniform", 3.0), ("nova", 70 * (0.025 + 3.75 / 90))],
+)
+def test_ways_to_average(average, expected):
+    cycle = PlannedCycle(1, (Work(0, 1, 10, 0, None), Work(1, 3, 30, 0, None)), {})
+    old, updates = [np.zeros(2, np.float32)], [[np.full(2, 1.0, np.float32)], [np.full(2, 5.0, np.float32)]]
+    np.testing.assert_allclose(combine(cell(Average(average)), old, updates, cycle)[0], expected, rtol=1e-6)

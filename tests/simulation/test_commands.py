@@ -10,8 +10,8 @@ from mel_simulation.sweep.cells import profiles
 from typer.testing import CliRunner
 
 from flwr_mel.cli import app
-from flwr_mel.fleets import Fleet, write_fleet
-from flwr_mel.learners import paper_fleet
+from flwr_mel.tools.fleetfile import Fleet, write_fleet
+from flwr_mel.paper import paper_fleet
 from tests.simulation.tools import cli, finished
 from tests.waiting import PATIENCE_S
 
@@ -28,7 +28,7 @@ pytestmark = [
         (["--cycle-time", "0.5"], 3, "The smallest --cycle-time that works"),
         (["--energy", "1", "--energy-spread", "0.1"], 3, "The largest --samples that fits:"),
         (["--samples", "5000"], 2, "samples must be at most the 4000 training samples, got 5000"),
-        (["--min-samples", "500"], 2, "--min-samples must be at most 400, because 4,000 samples are too few"),
+        (["--min-samples", "500"], 2, "Lower --min-samples, drop learners"),
         (["--learners", "0"], 2, "--learners must be at least 1"),
         (["--cpus-per-learner", "0"], 2, "--cpus-per-learner must be"),
         (["--cpus-per-learner", "1000"], 2, "--cpus-per-learner must be at most"),
@@ -50,9 +50,8 @@ def test_run_directories_that_will_not_do(tmp_path):
     before = {p.name: p.read_bytes() for p in run.path.rglob("*.*")}
     assert "which holds a run" in cli("--run-dir", run.path, code=2)
     assert "has no config.json" in cli("--run-dir", tmp_path / "empty", "--resume", code=2)
-    assert "--seed must be 0 as the run began" in cli("--run-dir", run.path, "--resume", "--seed", 1, code=2)
-    assert "--scheme must be 'ha-asyn' as" in cli(
-        "--run-dir", run.path, "--resume", "--scheme=hu-asyn", code=2
+    assert "--seed must be 0 as in the run so far" in cli(
+        "--run-dir", run.path, "--resume", "--seed", 1, code=2
     )
     assert before == {p.name: p.read_bytes() for p in run.path.rglob("*.*")}
     for file in run.checkpoints.files():
@@ -62,7 +61,7 @@ def test_run_directories_that_will_not_do(tmp_path):
     assert "mel-00000003.ckpt: it is damaged or cut off" in said
     for file in run.checkpoints.files():
         file.unlink()
-    assert "must be a run with checkpoints to go on from" in cli("--run-dir", run.path, "--resume", code=2)
+    assert "must be a run with checkpoints to resume from" in cli("--run-dir", run.path, "--resume", code=2)
     assert len(run.records()) == 3
 
 

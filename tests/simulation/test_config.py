@@ -8,8 +8,6 @@ from mel_simulation.cli import options, simulate
 from mel_simulation.scenario.config import RESUMABLE, RunConfig
 from mel_simulation.scenario.config import options as declared
 
-from flwr_mel import Handout
-from flwr_mel.cli.shared import DatasetName
 from tests.simulation.tools import cli
 
 pytestmark = [
@@ -22,14 +20,13 @@ def test_pyproject_has_the_defaults():
     text = options.PROJECT.read_text(encoding="utf-8")
     config = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
     assert config == RunConfig().as_dict()
-    assert list(config) == RunConfig.keys()
     assert RunConfig.parse(config) == RunConfig()
     assert text.endswith(options.project_table())
 
 
 def test_the_page_has_the_table():
-    assert f"{options.table()}\n<!-- options:end -->" in options.PAGE.read_text(encoding="utf-8")
-    assert set(RESUMABLE) <= set(RunConfig.keys())
+    assert f"<!-- generated: options -->\n\n{options.table()}\n" in options.PAGE.read_text(encoding="utf-8")
+    assert set(RESUMABLE) <= set(RunConfig().as_dict())
 
 
 def test_the_command_has_an_option_for_each():
@@ -38,7 +35,7 @@ def test_the_command_has_an_option_for_each():
     assert set(mine) - {each.name for each in declared()} == {"cpus_per_learner", "ray_address"}
     for each in declared():
         assert mine[each.name].opts == [f"--{each.key}"]
-        assert mine[each.name].help.lower().startswith(each.text.lower()), each.name
+        assert mine[each.name].help.startswith(each.text), each.name
         choices = getattr(mine[each.name].type, "choices", ())
         assert tuple(choices) == each.choices
         # The command line brings its own federation, of the paper's size; `flwr run` takes the one there is.
@@ -67,29 +64,17 @@ def test_options_that_would_do_nothing_are_refused(idle, says):
 
 BAD = [
     ({"scheme": "random"}, "scheme must be one of ha-asyn, ha-sync, hu-asyn, hu-sync"),
-    ({"mode": "dl"}, "mode must be one of pl, fl"),
-    ({"solver": "magic"}, "solver must be one of exact, suggest-improve"),
     ({"handout": "random"}, "handout must be one of"),
-    ({"dataset": "cifar"}, "dataset must be one of mnist, fashion-mnist"),
-    ({"api": "rest"}, "api must be one of message, classic"),
     ({"cycles": 0}, "cycles must be"),
     ({"cycle-time": -5.0}, "cycle_time must be"),
-    ({"cycle-time": float("nan")}, "cycle_time must be"),
     ({"energy": -1.0}, "energy must be"),
     ({"energy-spread": 10.0}, "energy_spread must be below energy = 10"),
-    ({"energy-spread": -1.0}, "energy_spread must be"),
     ({"staleness": -1}, "staleness must be"),
-    ({"learners": -3}, "learners must be"),
-    ({"samples": -1}, "samples must be"),
-    ({"batch-size": -1}, "batch_size must be"),
     ({"learning-rate": 0.0}, "learning_rate must be"),
     ({"target-accuracy": 95.0}, "target_accuracy must be between 0 and 1"),
-    ({"mobility": -1.0}, "mobility must be"),
-    ({"alpha": -0.5}, "alpha must be"),
-    ({"seed": -1}, "seed must be"),
     ({"data-dir": "/no/such/place"}, "data_dir must be an existing directory"),
     ({"fleet": "/no/such/fleet.toml"}, "fleet must be an existing TOML or CSV file"),
-    ({"resume": True}, "run_dir must be the run to go on with"),
+    ({"resume": True}, "run_dir must be the run to continue"),
 ]
 
 
@@ -126,8 +111,3 @@ def test_run_config_of_other_keys_and_types(bad, says):
 
 def test_whole_numbers_do_where_floats_are_meant():
     assert RunConfig.parse({"cycle-time": 20, "energy": 20}) == RunConfig(cycle_time=20.0, energy=20.0)
-
-
-def test_choices_of_the_command_line_are_words():
-    config = RunConfig.parse({"dataset": DatasetName.FASHION_MNIST, "handout": Handout.EVEN})
-    assert (type(config.dataset), config.dataset, config.handout) == (str, "fashion-mnist", "even")

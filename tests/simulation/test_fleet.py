@@ -1,4 +1,4 @@
-"""The virtual fleet, and how messages reach it."""
+"""The virtual fleet, what a configuration comes to, and how messages reach the learners."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -7,55 +7,26 @@ import numpy as np
 import pytest
 from mel_simulation.app.message_window import Windowed
 from mel_simulation.app.server_app import count_nodes
+from mel_simulation.scenario import job
 from mel_simulation.scenario.config import RunConfig
-from mel_simulation.scenario.dry_run import rehearse
 from mel_simulation.scenario.fleet import VirtualFleet
 
-from flwr_mel.fleets import Fleet, write_fleet, write_fleet_csv
-from flwr_mel.learners import Measured, PaperFleet, paper_fleet
-from flwr_mel.learners.paper import PAPER_CLASSES, PAPER_RADIUS_M
+from flwr_mel.allocation import Infeasible, allocate
+from flwr_mel.tools.fleetfile import Fleet, write_fleet, write_fleet_csv
+from flwr_mel.devices import Measured, paper_fleet
 
 
 def test_the_fleet_follows_from_seed_and_cycle():
     config = RunConfig(mobility=20.0)
-    assert VirtualFleet(20, config).devices(3) == VirtualFleet(20, replace(config, cycles=99)).devices(3)
-    assert VirtualFleet(20, config).devices(3) != VirtualFleet(20, replace(config, seed=1)).devices(3)
-    words = VirtualFleet(20, config).words(4, 3, None)
-    assert words["mel-energy-limit-j"] == VirtualFleet(20, config).devices(3)[4].energy_limit_j
-    assert VirtualFleet(20, config).words(4, 3, 150)["mel-max-samples"] == 150
-
-
-def test_energy_is_drawn_anew_within_the_spread():
-    fleet = VirtualFleet(500, RunConfig(energy=20.0, energy_spread=4.0))
-    limits = np.array([[d.energy_limit_j for d in fleet.devices(cycle)] for cycle in (1, 2, 3)])
-    assert (limits > 16).all()
-    assert (limits < 24).all()
-    assert limits.min() < 16.2
-    assert limits.max() > 23.8
-    assert (limits[0] != limits[1]).all()
-    assert (limits[1] != limits[2]).all()
-    rates = [[d.rate_bps for d in fleet.devices(cycle)] for cycle in (1, 2)]
-    assert rates[0] == rates[1]  # nobody moves
+    fleet = VirtualFleet(20, config)
+    assert fleet.devices(3) == VirtualFleet(20, replace(config, cycles=99)).devices(3)
+    assert fleet.devices(3) != VirtualFleet(20, replace(config, seed=1)).devices(3)
+    assert fleet.capability(4, 3, None)["mel-energy-limit-j"] == fleet.devices(3)[4].energy_limit_j
+    assert fleet.capability(4, 3, 150)["mel-max-samples"] == 150
+    limits = [[d.energy_limit_j for d in fleet.devices(cycle)] for cycle in (1, 2)]
+    assert all(7.5 < limit < 12.5 for some in limits for limit in some)
+    assert limits[0] != limits[1]
     assert all(d.energy_limit_j is None for d in VirtualFleet(20, RunConfig(energy=0.0)).devices(1))
-
-
-@pytest.mark.parametrize("step_m", [5.0, 100.0, 2000.0])
-def test_movers_stay_in_the_disc(step_m):
-    fleet = VirtualFleet(200, RunConfig(mobility=step_m))
-    walk = PaperFleet(learners=200, mobility_m=step_m)
-    places = np.array([walk.distances_m(cycle) for cycle in range(1, 8)])
-    assert (places >= 1).all()
-    assert (places <= PAPER_RADIUS_M).all()
-    assert (places[0] != places[1]).all()
-    still = VirtualFleet(200, RunConfig()).devices(1)
-    assert np.allclose([d.rate_bps for d in fleet.devices(1)], [d.rate_bps for d in still])
-    assert [d.rate_bps for d in fleet.devices(2)] != [d.rate_bps for d in fleet.devices(1)]
-    assert [d.cpu_hz for d in fleet.devices(7)] == [d.cpu_hz for d in still]
-
-
-def test_classes_have_equal_shares():
-    names = [d.name.rsplit("-", 1)[0] for d in VirtualFleet(1000, RunConfig()).devices(1)]
-    assert {name: names.count(name) for name in PAPER_CLASSES} == dict.fromkeys(PAPER_CLASSES, 250)
 
 
 def test_fleets_from_files(tmp_path):
@@ -65,14 +36,47 @@ def test_fleets_from_files(tmp_path):
     for name in ("f.toml", "f.csv"):
         fleet = VirtualFleet(6, RunConfig(fleet=str(tmp_path / name)))
         assert fleet.devices(1) == fleet.devices(2) == devices
-        rehearse(replace(fleet.config, samples=2000), 6)
         with pytest.raises(ValueError, match=r"learners must be 6, as many as .* has, got 20"):
             VirtualFleet(20, fleet.config).devices(1)
     told = Measured(1e-4, 1e-3, 1.0, 1e-4, 0.0, 0.1, name="bench", energy_limit_j=9.0, max_samples=80)
     (tmp_path / "m.toml").write_text(write_fleet(Fleet([told])))
-    words = VirtualFleet(1, RunConfig(fleet=str(tmp_path / "m.toml"))).words(0, 1, 100)
+    words = VirtualFleet(1, RunConfig(fleet=str(tmp_path / "m.toml"))).capability(0, 1, 100)
     assert words["mel-learner"] == "bench"
     assert (words["mel-c2"], words["mel-energy-limit-j"], words["mel-max-samples"]) == (1e-4, 9.0, 80)
+
+
+def test_the_subset_is_costed_like_the_papers_samples():
+    config = RunConfig(learners=20)
+    assert (job.total_samples(config), job.min_samples(config), job.batch_size(config)) == (4000, 7, 16)
+    assert job.workload_of(config).operations_per_sample == 15 * 1_123_736
+    assert job.total_samples(replace(config, mode="fl")) == 2000
+    assert job.min_samples(replace(config, learners=1000)) == 2  # half of 4 samples each
+
+
+def test_partitions_are_kept_for_other_processes(tmp_path):
+    config = RunConfig(mode="fl", alpha=0.5, learners=20)
+    parts = [job.local_indices(config, k) for k in range(20)]
+    assert sorted(np.concatenate(parts)) == list(range(4000))
+    [kept] = (tmp_path / "cache" / "partitions").iterdir()
+    for spoil in (lambda: None, lambda: kept.write_bytes(b"damaged")):
+        spoil()
+        job._partitions.cache_clear()
+        assert all(np.array_equal(a, job.local_indices(config, k)) for k, a in enumerate(parts))
+
+
+def test_problems_of_a_run():
+    problem = job.problem_of(RunConfig(mode="fl", alpha=0.5, learners=20), 1)
+    held = [len(job.local_indices(RunConfig(mode="fl", alpha=0.5, learners=20), k)) for k in range(20)]
+    assert problem.max_samples.tolist() == held
+    order = list(range(19, -1, -1))
+    turned = job.problem_of(RunConfig(learners=20), 1, order)
+    assert (
+        turned.coefficients.c2.tolist()
+        == job.problem_of(RunConfig(learners=20), 1).coefficients.c2.tolist()[::-1]
+    )
+    unaware = RunConfig(scheme="hu-sync", learners=20)
+    with pytest.raises(Infeasible):
+        allocate(job.problem_of(unaware, 1), unaware.scheme_object().solver)
 
 
 class FakeGrid:
@@ -105,7 +109,6 @@ class SlowGrid:
     def pull_messages(self, ids):
         answered = [i for i in self.held if i not in self.lost][:1]
         self.held = [i for i in self.held if i not in answered]
-        assert set(answered) <= set(ids)
         return [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=i)) for i in answered]
 
 
@@ -113,12 +116,10 @@ def test_messages_go_out_a_few_at_a_time(monkeypatch):
     slept = []
     clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: sum(slept))
     monkeypatch.setattr("mel_simulation.app.message_window.time", clock)
-    monkeypatch.setattr("mel_simulation.app.message_window._cpus", lambda: 2)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
     inner = SlowGrid()
     replies = Windowed(inner).send_and_receive(range(200))
     assert sorted(int(r.metadata.reply_to_message_id) for r in replies) == list(range(200))
     assert inner.most == 32
     assert len(Windowed(SlowGrid(lost=("3",))).send_and_receive(range(5), timeout=0.3)) == 4
-    assert sum(slept) == pytest.approx(0.3, abs=0.021)
-    assert Windowed(SlowGrid()).send_and_receive([]) == []
     assert Windowed(inner).held == []  # everything else is the grid's own

@@ -1,20 +1,15 @@
-"""The simulation's app on the engine that all tests share: both APIs, both modes."""
-
-import json
+"""The app on the engine that all tests share: both APIs, both modes."""
 
 from tests.simulation.tools import CYCLES, assert_same, records
 
 
 def test_both_apis_give_the_same_bits(play, straight):
-    """Begun through one API, gone on with through the other, and back."""
+    """Begun through one API, continued through the other."""
     run = play("changing", cycles=1, api="classic")
     before = (run / "records.jsonl").read_text()
-    play("changing", cycles=3, api="message", resume=True)
+    play("changing", cycles=CYCLES, api="message", resume=True)
     assert (run / "records.jsonl").read_text().startswith(before)
-    assert json.loads((run / "config.json").read_text())["config"]["api"] == "message"
-    play("changing", cycles=CYCLES, api="classic", resume=True)
     assert_same(run, straight)
-    assert all(row["outcome"] == "used" for record in records(run) for row in record["learners"])
     assert records(run)[-1]["metrics"]["accuracy"] > 0.85
 
 

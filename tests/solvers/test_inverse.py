@@ -8,7 +8,7 @@ import pytest
 
 from bench import schedulers
 from flwr_mel import AllocationProblem, Coefficients, Infeasible, fastest, greenest
-from flwr_mel.allocation.verify import violations
+from flwr_mel.allocation.allocate import violations
 from tests.counting import calls
 from tests.zoo import KINDS, paper_problem, random_problem
 

@@ -17,9 +17,9 @@ import flwr_mel.server
 from bench.strategy import InProcessGrid
 from flwr_mel import wire
 from flwr_mel.clientapp import Assignment, MelMod
+from flwr_mel.devices import Measured
 from flwr_mel.flower.average import scaled, weighted_average
 from flwr_mel.flower.moving import moved
-from flwr_mel.learners import Measured
 from flwr_mel.orchestrator.averaging import Work, blend
 from flwr_mel.orchestrator.planning import draw_seed
 from flwr_mel.records import Outcome

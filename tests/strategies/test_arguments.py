@@ -46,7 +46,7 @@ def test_every_setting_is_a_keyword_with_its_type_and_default(api):
 
 
 @pytest.mark.parametrize("api", BOTH)
-@pytest.mark.parametrize("name", ["epochs", "progress", "soonest", "cheapest", "drift:0.01"])
+@pytest.mark.parametrize("name", ["epochs", "progress", "soonest", "cheapest", "per-cost:1,0.1"])
 def test_an_objective_may_be_named_in_place_of_the_solver(api, name):
     assert make(api, solver=name).orchestrator.settings.solver == Exact(objective=name)
     with pytest.raises(ValueError, match="objective must be"):

@@ -1,1 +1,1 @@
-"""Training on a fleet of real devices, each with its own share of the work."""
+"""Training on a fleet of unequal devices: each gets the epochs and samples that it can do."""

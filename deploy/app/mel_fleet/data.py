@@ -1,4 +1,4 @@
-"""Data on disk: x.npy and y.npy in one directory, opened without reading them. Drawn ones in simulations."""
+"""Data: x.npy and y.npy in a directory, opened without reading them into memory, or synthetic samples."""
 
 from __future__ import annotations
 
@@ -8,28 +8,47 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from flwr.app import Context
 
 Pair = tuple[npt.NDArray[Any], npt.NDArray[Any]]
-#: Flower tells it to devices that it simulates.
-_PARTITION = "partition-id"
-#: Samples of a simulated device, and of the server's test data.
-_DRAWN, _DRAWN_TEST = 400, 1000
+#: As the run's data-dir: made-up samples for the server and for all devices.
+SYNTHETIC = "synthetic"
 
 
-def load(directory: str, prefix: str = "") -> Pair:
-    """Open `prefix`x.npy (samples by features; uint8 or float) and `prefix`y.npy (class numbers).
+def own_data(context: Context) -> Pair:
+    """Return a device's own samples."""
+    if context.run_config["data-dir"] == SYNTHETIC:
+        part = 1 + int(context.node_config.get("partition-id", context.node_id))
+        return synthetic(context.run_config, part, 400)
+    return load(str(context.node_config.get("data-dir", "")), "node config")
 
-    Parameters
-    ----------
-    directory : str
-        Where they are.
-    prefix : str
-        "" for training data, "test-" for test data.
-    """
+
+def server_data(config: Mapping[str, Any]) -> Pair:
+    """Return the samples that the server sends to devices."""
+    if config["data-dir"] == SYNTHETIC:
+        return synthetic(config, 1, 4000)
+    return load(str(config["data-dir"]), "run config")
+
+
+def test_data(config: Mapping[str, Any]) -> Pair | None:
+    """Return the server's test data; None if it has none."""
+    directory = str(config["data-dir"])
+    if directory == SYNTHETIC:
+        return synthetic(config, 0, 1000)
+    if not directory or not (Path(directory) / "test-x.npy").is_file():
+        return None
+    return load(directory, "run config", "test-")
+
+
+def load(directory: str, source: str, prefix: str = "") -> Pair:
+    """Open x.npy (samples by features; uint8 or float) and y.npy (class numbers)."""
     paths = [Path(directory) / f"{prefix}{name}.npy" for name in ("x", "y")]
     for path in paths:
         if not directory or not path.is_file():
-            raise FileNotFoundError(f"no {path.name} in data-dir {directory!r}: give the directory with it")
+            raise FileNotFoundError(
+                f"data-dir of the {source} must be a directory with {path.name}, got {directory!r}. "
+                f'For made-up data, run with data-dir="{SYNTHETIC}"'
+            )
     x, y = (np.load(path, mmap_mode="r", allow_pickle=False) for path in paths)
     if x.ndim != 2 or y.ndim != 1 or len(x) != len(y) or y.dtype.kind not in "iu":
         raise ValueError(
@@ -39,48 +58,12 @@ def load(directory: str, prefix: str = "") -> Pair:
     return x, y
 
 
-def load_own(node_config: Mapping[str, Any], config: Mapping[str, Any]) -> Pair:
-    """Return a device's own data: from its data-dir, or, for a simulated one that has none, drawn.
-
-    Parameters
-    ----------
-    node_config, config : mapping
-        The device's, and the run's.
-    """
-    directory = str(node_config.get("data-dir", ""))
-    if not directory and _PARTITION in node_config:
-        return draw(config, 1 + int(node_config[_PARTITION]), _DRAWN)
-    return load(directory)
-
-
-def draw_test(config: Mapping[str, Any]) -> Pair:
-    """Draw test data for a simulation."""
-    return draw(config, 0, _DRAWN_TEST)
-
-
-def draw(config: Mapping[str, Any], part: int, samples: int) -> Pair:
-    """Draw samples around one centre per class; the centres are the same in every part.
-
-    Parameters
-    ----------
-    config : mapping
-        The run's: features, classes, seed.
-    part : int
-        Parts have nothing in common.
-    samples : int
-        How many.
-    """
+def synthetic(config: Mapping[str, Any], part: int, samples: int) -> Pair:
+    """Draw samples around one centre per class; all parts have the same centres."""
     features, classes, seed = (int(config[key]) for key in ("features", "classes", "seed"))
     centres = np.random.default_rng(seed).standard_normal((classes, features))
     rng = np.random.default_rng([seed, part])
     y = rng.integers(classes, size=samples)
     x = centres[y] + rng.standard_normal((samples, features))
-    # As long as pictures of grey values are, whatever the number of features.
+    # Scaled to the length of an image of grey values, whatever the number of features.
     return (x * 4 / np.sqrt(features)).astype(np.float32), y
-
-
-def load_test(directory: str) -> Pair | None:
-    """Open the test data; None if there are none."""
-    if not directory or not (Path(directory) / "test-x.npy").is_file():
-        return None
-    return load(directory, "test-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -13,48 +14,42 @@ from flwr.clientapp import ClientApp
 from flwr_mel.clientapp import Assignment, MelMod
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.fleet import VirtualFleet
-from mel_simulation.scenario.job import dataset_of, local_indices
+from mel_simulation.scenario.job import dataset_of, held_by
 from mel_simulation.scenario.learning import learn
 from mel_simulation.scenario.network import Weights
 
 
 def capability(context: Context, cycle: int) -> dict[str, Any]:
-    """Say what this learner can do in the coming cycle."""
-    config, learner, learners = _identity(context)
-    held = len(local_indices(config, learner, learners)) if config.mode == "fl" else None
-    return VirtualFleet(learners, config).words(learner, cycle, held)
+    """Declare what this learner can do in the coming cycle."""
+    config, learner = _identity(context)
+    return VirtualFleet(config.learners, config).capability(learner, cycle, held_by(config, learner))
 
 
 def work(
     weights: Weights, task: Assignment, asked: Mapping[str, Any], context: Context
 ) -> tuple[Weights, int, dict[str, float]]:
-    """Do a task."""
-    config, learner, learners = _identity(context)
-    _check_data(asked, config)
-    new, samples, loss = learn(config, weights, task, learner, learners, batch=int(asked["batch-size"]))
+    """Do a task; refuse other data than the server has, because on a cluster each machine loads its own."""
+    config, learner = _identity(context)
+    if config.mode == "fl" and len(dataset_of(config).train_y) != asked["train-samples"]:
+        raise ValueError(
+            f"the server has {asked['train-samples']} training samples, this machine "
+            f"{len(dataset_of(config).train_y)}: give both the same data-dir"
+        )
+    new, samples, loss = learn(config, weights, task, learner, batch=int(asked["batch-size"]))
     return new, samples, {"loss": loss}
 
 
-def _check_data(asked: Mapping[str, Any], config: RunConfig) -> None:
-    """Refuse to learn from other data than the server has: on a cluster each machine loads its own."""
-    server = asked.get("train-samples")
-    mine = len(dataset_of(config).train_y) if config.mode == "fl" else server
-    if server not in (None, mine):
-        raise ValueError(
-            f"the server has {server} training samples, this machine {mine}: give both the same data-dir"
-        )
-
-
-def _identity(context: Context) -> tuple[RunConfig, int, int]:
-    """Return configuration, learner and K."""
-    config = _config(tuple(sorted(context.run_config.items())))
-    learners = config.learners or int(context.node_config["num-partitions"])
-    return config, int(context.node_config["partition-id"]), learners
+def _identity(context: Context) -> tuple[RunConfig, int]:
+    """Return the configuration, with K, and the learner's number."""
+    items = tuple(sorted(context.run_config.items()))
+    config = _config(items, int(context.node_config["num-partitions"]))
+    return config, int(context.node_config["partition-id"])
 
 
 @lru_cache(maxsize=8)
-def _config(items: tuple[tuple[str, Any], ...]) -> RunConfig:
-    return RunConfig.parse(dict(items))
+def _config(items: tuple[tuple[str, Any], ...], learners: int) -> RunConfig:
+    config = RunConfig.parse(dict(items))
+    return replace(config, learners=config.learners or learners)
 
 
 class Learner(NumPyClient):
@@ -75,10 +70,7 @@ def client_fn(context: Context) -> Client:
 
 
 def train_by_message(message: Message, context: Context, call_next: Callable[..., Message]) -> Message:
-    """Answer the Message API's train messages; the classic API's go on to `client_fn`.
-
-    One app serves both, so that a run chooses by its configuration.
-    """
+    """Answer train messages of the Message API; those of the classic API go on to `client_fn`."""
     if not (message.has_content() and "arrays" in message.content.array_records):
         return call_next(message, context)
     weights = message.content.array_records["arrays"].to_numpy_ndarrays()
@@ -91,24 +83,18 @@ def train_by_message(message: Message, context: Context, call_next: Callable[...
     return Message(RecordDict(content), reply_to=message)  # type: ignore[arg-type]
 
 
-def tell(
+def configured(
     values: dict[str, Any], message: Message, context: Context, call_next: Callable[..., Message]
 ) -> Message:
-    """Bring the configuration, which a run without a SuperLink does not; the node's own context stays."""
+    """Add the run configuration to the context, which `run_simulation` leaves empty."""
     ids, own = (context.run_id, context.node_id), (context.node_config, context.state)
     return call_next(message, Context(*ids, *own, values))
 
 
 def client_app(config: RunConfig | None = None) -> ClientApp:
-    """Make the app.
-
-    Parameters
-    ----------
-    config : RunConfig, optional
-        Of the run; by default what Flower says.
-    """
-    told = [] if config is None else [partial(tell, config.as_dict())]
-    return ClientApp(client_fn=client_fn, mods=[*told, MelMod(capability), train_by_message])
+    """Make the app; without a configuration it takes Flower's run config."""
+    first = [] if config is None else [partial(configured, config.as_dict())]
+    return ClientApp(client_fn=client_fn, mods=[*first, MelMod(capability), train_by_message])
 
 
 app = client_app()

@@ -1,63 +1,64 @@
-"""The orchestrator of the simulation: builds the strategy, evaluates, keeps the run directory."""
+"""The server of the simulation: builds the strategy, evaluates every cycle, fills the run directory."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
-from flwr.common import Parameters, Scalar, log, ndarrays_to_parameters
-from flwr.server import Server, ServerConfig, SimpleClientManager
-from flwr.server.compat.app import start_grid
+from flwr.common import Scalar, log, ndarrays_to_parameters
+from flwr.server import Server, ServerAppComponents, ServerConfig, SimpleClientManager
 from flwr.serverapp import Grid, ServerApp
 
 from flwr_mel import server as classic
 from flwr_mel import serverapp as message
-from flwr_mel.orchestrator import Stopped
-from flwr_mel.records import CycleRecord
-from flwr_mel.report import write_report
-from mel_simulation.app.message_window import Windowed, introduce
+from flwr_mel.allocation import allocate
+from flwr_mel.checkpoint import Checkpointed
+from flwr_mel.cycle.options import Rounds, Shards
+from flwr_mel.records import CycleRecord, Stopping
+from flwr_mel.tools.report import write_report
+from mel_simulation.app.message_window import Windowed
 from mel_simulation.app.run_dir import RunDir
 from mel_simulation.scenario.config import LAYERS, RunConfig
-from mel_simulation.scenario.dry_run import rehearse, settings_of
-from mel_simulation.scenario.fleet import VirtualFleet
-from mel_simulation.scenario.job import batch_size, dataset_of
+from mel_simulation.scenario.job import (
+    batch_size,
+    dataset_of,
+    min_samples,
+    problem_of,
+    total_samples,
+    workload_of,
+)
 from mel_simulation.scenario.network import Weights, evaluate, initial_weights
-
-INFO, WARNING = 20, 30
-# The first answers wait for Ray to start, on a busy machine for minutes. Without them the first cycle, and
-# without those of learners that had no task the next one, would depend on the wall clock.
-_PATIENT: dict[str, Any] = {"probe_timeout_s": 3600.0, "idle_timeout_s": 3600.0}
 
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run one simulation."""
+    """Run one simulation as `flwr run` configures it."""
     config = RunConfig.parse(context.run_config)
-    learners = count_nodes(grid, config.learners)
-    simulate(replace(config, learners=learners), learners, grid)
+    simulate(replace(config, learners=count_nodes(grid, config.learners)), grid, context)
 
 
 def count_nodes(grid: Grid, wanted: int, patience_s: float = 60.0) -> int:
-    """Return how many nodes the federation has, once all are there: they come while this app starts.
+    """Return the number of nodes once all are there: they connect while this app starts.
 
     Parameters
     ----------
     grid : Grid
         Flower's connection to the nodes.
     wanted : int
-        How many there must be. 0: take as many as come.
+        How many there must be. 0: as many as there are.
     patience_s : float
         How long to wait for them.
     """
     end = time.monotonic() + patience_s
     seen, before = len(list(grid.get_node_ids())), 0
     while time.monotonic() < end and not (seen and seen == (wanted or before)):
-        # Without a number to wait for, two looks at the same number must lie apart.
+        # Without a number to wait for, the same number must be seen twice, some time apart.
         time.sleep(0.02 if wanted else 0.5)
         seen, before = len(list(grid.get_node_ids())), seen
     if not seen or (wanted and seen != wanted):
@@ -68,74 +69,75 @@ def count_nodes(grid: Grid, wanted: int, patience_s: float = 60.0) -> int:
     return seen
 
 
-@dataclass(slots=True)
-class Keeper:
-    """Evaluates after every cycle and keeps what must outlive the run."""
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """Return the keyword arguments of either `MelStrategy`: the paper's costs, limits and weights."""
+    scheme, data = config.scheme_object(), dataset_of(config)
+    return {
+        "cycle_time_s": config.cycle_time,
+        "total_samples": total_samples(config),
+        "staleness": scheme.staleness,
+        "min_samples": min_samples(config),
+        "solver": scheme.solver,
+        "workload": workload_of(config),
+        "shards": Shards((data.train_x, data.train_y)) if config.mode == "pl" else None,
+        "seed": config.seed,
+        # The first replies wait for Ray to start. A result must not depend on the wall clock.
+        "rounds": Rounds(probe_timeout_s=3600.0),
+    }
 
-    config: RunConfig
-    run: RunDir
-    weights: Weights
-    strategy: message.MelStrategy | classic.MelStrategy | None = None
-    since: float = field(default_factory=time.monotonic)
-    failure: Exception | None = None
+
+class Keeper:
+    """Evaluates the model and records every cycle."""
+
+    def __init__(self, config: RunConfig, run: RunDir) -> None:
+        self.config, self.run = config, run
+        self.first = initial_weights(config.seed, LAYERS)
+        self.weights: Weights | None = None
+        self.failure: Exception | None = None
 
     def evaluate(self, weights: Weights) -> tuple[float, float]:
-        """Return loss and accuracy on the test set."""
+        """Return loss and accuracy on the test set; a run whose records cannot be written ends here."""
+        if self.failure is not None:
+            raise self.failure
         self.weights = weights
         data = dataset_of(self.config)
         return evaluate(weights, data.test_x, data.test_y)
 
+    @property
+    def callbacks(self) -> list[Any]:
+        """Callbacks of the strategy: this one, and the stopping criterion."""
+        return [self.keep, Stopping(target=self.config.target_accuracy or None)]
+
     def keep(self, record: CycleRecord) -> None:
-        """Take a finished cycle. The files are what a simulation is for: without them it does not go on."""
+        """Write a finished cycle; a checkpoint follows, which marks it as complete."""
         try:
-            self._keep(record)
+            self.run.add(record)
         except Exception as error:
             self.failure = error
-            if self.strategy is not None:
-                brain = self.strategy.orchestrator
-                brain.state = replace(brain.state, stopped=Stopped(record.cycle, str(error)))
             raise
 
-    def _keep(self, record: CycleRecord) -> None:
-        """Write the record; the strategy's checkpoint, which says that it is complete, comes after it."""
-        now = time.monotonic()
-        self.run.add(record, now - self.since)
-        self.since = now
-        accuracy = record.metrics.get("accuracy", float("nan"))
-        text = "cycle %d: accuracy %.2f %%, epochs %s, %.1f s virtual, %.0f J"
-        used = [r.epochs for r in record.learners if r.epochs]
-        epochs = f"{min(used)}-{max(used)}" if used else "none"
-        log(INFO, text, record.cycle, 100 * accuracy, epochs, record.clock_s, record.total_energy_j)
 
-
-def simulate(config: RunConfig, learners: int, grid: Grid) -> Path:
-    """Run the configured cycles and leave a report.
+def simulate(config: RunConfig, grid: Grid, context: Context) -> Path:
+    """Run the configured cycles and write a report; return the run directory.
 
     Parameters
     ----------
     config : RunConfig
-        The run.
-    learners : int
-        K.
+        The run; `learners` is K.
     grid : Grid
         Flower's connection to the nodes.
+    context : Context
+        Of the ServerApp.
     """
-    rehearse(config, learners)
+    allocate(problem_of(config, 1), config.scheme_object().solver)  # an infeasible run fails before it trains
     data, run = dataset_of(config), RunDir.of(config)
     if data.notice:
         log(WARNING, data.notice)
-    weights: Weights = initial_weights(config.seed, LAYERS)
-    run.start(config, VirtualFleet(learners, config).devices(1), data)
-    found = run.checkpoint()
-    done, best = (0, None) if found is None else (found.cycle, found.state.get("best"))
-    if found is not None and done:
-        weights = list(found.model.values())
-        log(INFO, "resuming %s after cycle %d", run.path, done)
-    keeper = Keeper(config, run, weights)
-    drive = _by_message if config.api == "message" else _by_classic
-    reached = bool(config.target_accuracy) and (best or 0.0) >= config.target_accuracy
-    if config.cycles > done and not reached:
-        drive(config, learners, grid, keeper, done)
+    run.start(config)
+    keeper = Keeper(config, run)
+    if config.cycles > run.cycles_done():
+        drive = _by_message if config.api == "message" else _by_classic
+        drive(config, grid, context, keeper)
     if keeper.failure is not None:
         raise keeper.failure
     _conclude(run, keeper)
@@ -143,19 +145,15 @@ def simulate(config: RunConfig, learners: int, grid: Grid) -> Path:
 
 
 def _asked(config: RunConfig) -> dict[str, Any]:
-    """Return what every learner is told besides its task."""
+    """Return what every learner receives besides its task."""
     return {"batch-size": batch_size(config), "train-samples": len(dataset_of(config).train_y)}
 
 
-def _kept(config: RunConfig, keeper: Keeper) -> dict[str, Any]:
-    """Return the keyword arguments of either `MelStrategy`."""
-    keeping = {"callbacks": [keeper.keep], "checkpoints": keeper.run.checkpoints}
-    return {**keeping, **_PATIENT, **settings_of(config)}
-
-
-def _by_message(config: RunConfig, learners: int, grid: Grid, keeper: Keeper, done: int) -> None:
-    inner = message.MelFedAvg(fraction_evaluate=0.0, min_train_nodes=learners, min_available_nodes=learners)
-    strategy = keeper.strategy = message.MelStrategy(inner, **_kept(config, keeper))
+def _by_message(config: RunConfig, grid: Grid, _: Context, keeper: Keeper) -> None:
+    k = config.learners
+    inner = message.MelFedAvg(fraction_evaluate=0.0, min_train_nodes=k, min_available_nodes=k)
+    planned = message.MelStrategy(inner, callbacks=keeper.callbacks, **settings_of(config))
+    strategy = Checkpointed(planned, keeper.run.checkpoints)
 
     def evaluate_fn(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         if server_round == 0:
@@ -163,50 +161,46 @@ def _by_message(config: RunConfig, learners: int, grid: Grid, keeper: Keeper, do
         loss, accuracy = keeper.evaluate(arrays.to_numpy_ndarrays())
         return MetricRecord({"loss": loss, "accuracy": accuracy})
 
-    grid = cast(Grid, Windowed(grid))
-    introduce(strategy, done + 1, grid)
-    asked = ConfigRecord(_asked(config))
     strategy.start(
-        grid,
-        ArrayRecord(keeper.weights),
+        Windowed(grid),
+        ArrayRecord(keeper.first),
         num_rounds=config.cycles,
-        train_config=asked,
+        train_config=ConfigRecord(_asked(config)),
         evaluate_fn=evaluate_fn,
     )
 
 
-def _by_classic(config: RunConfig, learners: int, grid: Grid, keeper: Keeper, _: int) -> None:
+def _by_classic(config: RunConfig, grid: Grid, context: Context, keeper: Keeper) -> None:
     def evaluate_fn(
-        server_round: int,
-        parameters: list[Any],
-        _: dict[str, Scalar],
+        server_round: int, parameters: list[Any], _: dict[str, Scalar]
     ) -> tuple[float, dict[str, Scalar]] | None:
         if server_round == 0:
             return None
         loss, accuracy = keeper.evaluate(parameters)
         return loss, {"accuracy": accuracy}
 
-    start: Parameters = ndarrays_to_parameters(keeper.weights)
     inner = classic.MelFedAvg(
         fraction_evaluate=0.0,
-        min_fit_clients=learners,
-        min_available_clients=learners,
-        initial_parameters=start,
+        min_fit_clients=config.learners,
+        min_available_clients=config.learners,
+        initial_parameters=ndarrays_to_parameters(keeper.first),
         evaluate_fn=evaluate_fn,
         on_fit_config_fn=lambda _: _asked(config),
         fit_metrics_aggregation_fn=_mean_loss,
     )
-    strategy = keeper.strategy = classic.MelStrategy(inner, **_kept(config, keeper))
+    planned = classic.MelStrategy(inner, callbacks=keeper.callbacks, **settings_of(config))
+    strategy = Checkpointed(planned, keeper.run.checkpoints)
     server = Server(client_manager=SimpleClientManager(), strategy=strategy)
-    server.set_max_workers(learners)
-    left = ServerConfig(num_rounds=strategy.rounds_left(config.cycles))
-    start_grid(grid=grid, server=server, config=left)
+    server.set_max_workers(config.learners)
+    rounds = ServerConfig(num_rounds=strategy.rounds_left(config.cycles))
+    components = ServerAppComponents(server=server, config=rounds)
+    ServerApp(server_fn=lambda _: components)(grid, context)
 
 
 def _mean_loss(metrics: list[tuple[int, dict[str, Scalar]]]) -> dict[str, Scalar]:
     """Average the learners' losses as the Message API does, to the last bit."""
     total = sum(samples for samples, _ in metrics)
-    return {"loss": sum(float(said["loss"]) * (samples / total) for samples, said in metrics)}
+    return {"loss": sum(float(each["loss"]) * (samples / total) for samples, each in metrics)}
 
 
 def _conclude(run: RunDir, keeper: Keeper) -> None:
@@ -221,5 +215,5 @@ def _conclude(run: RunDir, keeper: Keeper) -> None:
         "best_accuracy": max((r.metrics.get("accuracy", 0.0) for r in records), default=None),
         "scheme": keeper.config.scheme,
     }
-    run.finish(summary, keeper.weights)
     log(INFO, "report: %s", write_report([run.path], run.path / "report.html"))
+    run.finish(summary, keeper.weights)

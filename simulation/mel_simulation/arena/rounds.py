@@ -9,8 +9,8 @@ import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray
 from flwr_mel.allocation.bisection import largest_each
-from flwr_mel.orchestrator import weighted_average
-from flwr_mel.orchestrator.averaging import Average, Work, blend
+from flwr_mel.cycle.average import Work, blend, weighted_average
+from flwr_mel.cycle.options import Average
 from mel_simulation.arena.world import Arrival, Job, World
 from mel_simulation.scenario.network import Weights
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from flwr_mel._validate import IntArray, complain, count, number
 from flwr_mel.costs import Coefficients
-from flwr_mel.learners import Device, PaperFleet
-from flwr_mel.learners.phones import PhoneFleet
-from mel_simulation.arena.tasks import TASKS, task_of
-from mel_simulation.arena.tasks.task import Task
+from flwr_mel.devices import Device
+from flwr_mel.paper import PaperFleet
+from mel_simulation.arena.tasks import TASKS, Task, task_of
 from mel_simulation.scenario.partition import partition
+from mel_simulation.scenario.phones import PhoneFleet
 
 FLEETS = ("paper", "phones")
 #: How data are split: by chance, by Dirichlet's distribution over the labels, or by who said it.

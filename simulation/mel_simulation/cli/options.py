@@ -1,4 +1,4 @@
-"""The options of a run where people and programs meet them, all from the declaration in `scenario.config`.
+"""The options of a run on the command line, in pyproject.toml and in the docs, from `scenario.config`.
 
 ``python -m mel_simulation.cli.options`` writes them into simulation/pyproject.toml and docs/SIMULATION.md.
 """
@@ -14,16 +14,16 @@ from typing import Annotated, Any
 import click
 import typer
 
-from mel_simulation.paper.pages import markdown_table, write_section
+from mel_simulation.pages import fill, markdown_table
 from mel_simulation.scenario.config import PAPER_LEARNERS, Option, RunConfig, options
 
 ROOT = Path(__file__).parents[3]
-PROJECT, PAGE, SECTION = ROOT / "simulation" / "pyproject.toml", ROOT / "docs" / "SIMULATION.md", "options"
+PROJECT, PAGE = ROOT / "simulation" / "pyproject.toml", ROOT / "docs" / "SIMULATION.md"
 _TABLE = "[tool.flwr.app.config]\n"
 
 
 def with_run_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each of a run's, ahead of its own; it gets them as keyword arguments.
+    """Give a command an option for each of a run's; it gets them as keyword arguments.
 
     Parameters
     ----------
@@ -42,9 +42,7 @@ def with_run_options(function: Callable[..., None]) -> Callable[..., None]:
 def _parameter(each: Option) -> inspect.Parameter:
     names = [f"--{each.key}"] if each.kind is bool else []
     choice = click.Choice(each.choices) if each.choices else None
-    symbol = len(each.text.split()[0].rstrip(",:;")) < 4  # T, d_l, pl
-    text = f"{each.text if symbol else each.text[0].upper() + each.text[1:]}."
-    shown = typer.Option(*names, help=text, click_type=choice, show_default=each.default != "")
+    shown = typer.Option(*names, help=f"{each.text}.", click_type=choice, show_default=each.default != "")
     # The command brings its own federation, of the paper's size; `flwr run` takes the one there is.
     default = PAPER_LEARNERS if each.name == "learners" else each.default
     kind: Any = Annotated[each.kind, shown]
@@ -58,9 +56,9 @@ def table() -> str:
 
 def _row(each: Option) -> list[str]:
     default = f"{each.default:g}" if each.kind is float else str(each.default).lower() or "empty"
-    spelled = f": {', '.join(f'`{c}`' for c in each.choices)}" if each.choices else ""
     missing = not all(choice in each.text for choice in each.choices)
-    return [f"`{each.key}`", default, each.text + (spelled if missing else "")]
+    spelled = f": {', '.join(f'`{c}`' for c in each.choices)}" if missing else ""
+    return [f"`{each.key}`", default, each.text + spelled]
 
 
 def project_table() -> str:
@@ -74,7 +72,7 @@ def main() -> None:
     """Write both places."""
     head, _, _ = PROJECT.read_text(encoding="utf-8").partition(_TABLE)
     PROJECT.write_text(head + project_table(), encoding="utf-8")
-    write_section(PAGE, SECTION, table())
+    fill(PAGE, {"options": table()})
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from flwr_mel._validate import Phrase, complain, number
-from flwr_mel.allocation.solution import Infeasible
-from flwr_mel.cli.question import diagnosis_lines
-from flwr_mel.cli.shared import FAILED, INFEASIBLE, INTERRUPTED, bad_input, console, note, stop
-from flwr_mel.fleets.files import read_fleet
+from flwr_mel.allocation import Infeasible, allocate
+from flwr_mel.tools.fleetfile import read_fleet
+from flwr_mel.tools.question import diagnosis_lines
+from flwr_mel.tools.shell import FAILED, INFEASIBLE, INTERRUPTED, bad_input, console, note, stop
 from mel_simulation.cli.options import with_run_options
+from mel_simulation.ray_session import end_on_sigterm
 from mel_simulation.scenario.config import RunConfig
 
 EXAMPLES = (
@@ -43,12 +44,12 @@ def simulate(
     ] = "",
     **values: Any,
 ) -> None:
-    """Simulate heterogeneous learners that train together, and leave a report.
+    """Simulate heterogeneous learners that train together, and write a report.
 
     Time and energy are virtual: they come from the cost model, never from this machine's clock.
     """
     names = {k: "--" + k.replace("_", "-") for k in [*values, "cpus_per_learner"]} | _LIBRARY
-    given = [k for k in values if _is_given(context, k)]
+    given = [name for name in values if _is_given(context, name)]
     with bad_input(names):
         config = _configure(values, given)
         _check_cpus(cpus_per_learner, ray_address)
@@ -58,7 +59,11 @@ def simulate(
 def _configure(values: dict[str, Any], given: list[str]) -> RunConfig:
     """Return the configuration; --resume needs no other option than --run-dir."""
     if values["resume"] and values["run_dir"]:
-        values = _remembered(values["run_dir"]) | {k: values[k] for k in given}
+        from mel_simulation.app.run_dir import RunDir  # noqa: PLC0415
+
+        stored = RunDir(Path(values["run_dir"])).facts().get("config", {})
+        before = {key.replace("-", "_"): value for key, value in stored.items()}
+        values = {name: values[name] if name in given else before.get(name, values[name]) for name in values}
     config = RunConfig(**values)
     idle = config.unused()
     for name in given:
@@ -72,15 +77,6 @@ def _is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
-def _remembered(run_dir: str) -> dict[str, Any]:
-    """Return the configuration that a run began with: --resume needs no other option."""
-    from mel_simulation.app.run_dir import RunDir  # noqa: PLC0415
-
-    names = {key: key.replace("-", "_") for key in RunConfig().as_dict()}
-    stored = RunDir(Path(run_dir)).facts().get("config", {})
-    return {names[key]: value for key, value in stored.items() if key in names}
-
-
 def _check_cpus(cpus_per_learner: float, ray_address: str) -> None:
     """Refuse what would leave the engine without actors, waiting for ever."""
     number("cpus_per_learner", cpus_per_learner, above=0)
@@ -92,7 +88,7 @@ def _check_cpus(cpus_per_learner: float, ray_address: str) -> None:
 
 
 def _complete(config: RunConfig, given: list[str]) -> RunConfig:
-    """Settle what is left open: K of a fleet file, absolute paths, the run directory."""
+    """Fill in K of a fleet file, absolute paths and the run directory."""
     from mel_simulation.app.run_dir import RunDir  # noqa: PLC0415
 
     learners = config.learners
@@ -105,7 +101,7 @@ def _complete(config: RunConfig, given: list[str]) -> RunConfig:
         raise complain("learners", "at least 1", 0)
     paths: dict[str, Any] = {
         key: str(Path(getattr(config, key)).resolve())
-        for key in ("fleet", "links", "data_dir")
+        for key in ("fleet", "data_dir")
         if getattr(config, key)
     }
     return replace(config, learners=learners, run_dir=str(RunDir.of(config).path.resolve()), **paths)
@@ -113,46 +109,43 @@ def _complete(config: RunConfig, given: list[str]) -> RunConfig:
 
 def _run(config: RunConfig, cpus_per_learner: float, ray_address: str) -> None:
     note("reading the data ...")  # before the imports, which take a moment
+    from mel_simulation.app.engine import engine, error_file  # noqa: PLC0415
     from mel_simulation.app.run_dir import RunDir  # noqa: PLC0415
     from mel_simulation.cli.live import follow, summary  # noqa: PLC0415
-    from mel_simulation.engine.launch import Engine, complete  # noqa: PLC0415
-    from mel_simulation.scenario.job import dataset_of  # noqa: PLC0415
 
     start, out, run = time.monotonic(), console(), RunDir(Path(config.run_dir))
     done = _prepare(config, run)
-    engine = Engine(config.learners, cpus_per_learner, ray_address, dataset_of(config).embedded)
+    end_on_sigterm()
     try:
-        trouble = complete(
-            config.as_dict(),
-            engine,
-            run.path / "flower.log",
-            lambda engine: follow(out, run, config.cycles, engine, done),
-        )
+        with engine(config, cpus_per_learner, ray_address) as process:
+            follow(out, run, config.cycles, process, done)
+            if (run.path / "summary.json").exists():
+                process.wait()  # Ray ends in its own time
     except KeyboardInterrupt:
         _keep(run)
         stop("interrupted", INTERRUPTED)
-    if trouble:
+    if not (run.path / "summary.json").exists():
         _keep(run)
-        stop(f"the run failed: {trouble}. Its log: {run.path / 'flower.log'}", FAILED)
+        file = error_file(config)
+        why = file.read_text(encoding="utf-8") if file.exists() else "Flower's engine ended"
+        stop(f"the run failed: {why}. Its log: {run.path / 'flower.log'}", FAILED)
     summary(out, run, time.monotonic() - start)
 
 
 def _prepare(config: RunConfig, run: Any) -> int:
     """Check that the run can work and make its directory; return the cycles that are done already."""
     from mel_simulation.app.run_dir import describe_run  # noqa: PLC0415
-    from mel_simulation.scenario.dry_run import rehearse  # noqa: PLC0415
     from mel_simulation.scenario.fleet import VirtualFleet  # noqa: PLC0415
-    from mel_simulation.scenario.job import dataset_of  # noqa: PLC0415
+    from mel_simulation.scenario.job import dataset_of, problem_of  # noqa: PLC0415
 
-    logging.getLogger("mel_simulation").addHandler(logging.NullHandler())  # we show the notice ourselves
+    logging.getLogger("mel_simulation").addHandler(logging.NullHandler())  # the notice is shown here
     if dataset_of(config).notice:
         note(dataset_of(config).notice)
     try:
-        rehearse(config, config.learners)
+        allocate(problem_of(config, 1), config.scheme_object().solver)
     except Infeasible as infeasible:
-        names = [device.name for device in VirtualFleet(config.learners, config).devices(1)]
-        why = " ".join(diagnosis_lines(infeasible.diagnosis, names))
-        stop(f"infeasible: {why}", INFEASIBLE)
+        names = list(VirtualFleet(config.learners, config).names)
+        stop(f"infeasible: {' '.join(diagnosis_lines(infeasible.diagnosis, names))}", INFEASIBLE)
     try:
         run.path.mkdir(parents=True, exist_ok=True)
         if not config.resume and run.records():
@@ -160,10 +153,10 @@ def _prepare(config: RunConfig, run: Any) -> int:
             raise complain("run_dir", Phrase("new, or a run to {}", "resume"), got)
         done = run.cycles_done() if config.resume else 0
         if config.resume:
-            fleet = VirtualFleet(config.learners, config).devices(1)
-            run.check_same(describe_run(config, fleet, dataset_of(config)))
+            run.check_same(describe_run(config))
         # A cycle that was cut short between its record and its model is done again.
         run.trim(done)
+        (run.path / "summary.json").unlink(missing_ok=True)
     except OSError as error:
         rule = "a directory that can be written to"
         raise complain("run_dir", rule, str(run.path), f"{error.strerror or error}.") from error
@@ -171,12 +164,11 @@ def _prepare(config: RunConfig, run: Any) -> int:
 
 
 def _keep(run: Any) -> None:
-    """Say what is left of a run that did not end well, with a report of it."""
-    from flwr_mel.report import write_report  # noqa: PLC0415
+    """Write a report of a run that was cut short, and say how to continue it."""
+    from flwr_mel.tools.report import write_report  # noqa: PLC0415
 
     cycles = len(run.records())
-    if not cycles:
-        return
-    report = write_report([run.path], run.path / "report.html")
-    again = f"flwr-mel simulate --resume --run-dir {run.path}"
-    note(f"what was finished is kept ({cycles} cycles): {report}. Go on with: {again}")
+    if cycles:
+        report = write_report([run.path], run.path / "report.html")
+        again = f"flwr-mel simulate --resume --run-dir {run.path}"
+        note(f"{cycles} finished cycles are kept: {report}. Continue with: {again}")

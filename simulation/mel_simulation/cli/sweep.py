@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from flwr_mel._validate import complain, count
-from flwr_mel.cli.shared import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
+from flwr_mel._validate import count
+from flwr_mel.tools.shell import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
 from mel_simulation.cli.progress import progress
 from mel_simulation.sweep.cells import Cell, profiles, read_sweep
 
 EXAMPLES = (
     "Examples:\n\nflwr-mel sweep quick\n\nflwr-mel sweep headline --data-dir mnist --out results/headline\n\n"
     "flwr-mel sweep paper --from results/paper.jsonl --from results/headline.jsonl\n\n"
-    "flwr-mel sweep mine.toml\n\nIt may be killed at any time; the same command goes on."
+    "flwr-mel sweep mine.toml\n\nIt may be killed at any time; the same command continues."
 )
 _PROFILES = "".join(f"\n\n{name}: {text}" for name, (_, text) in profiles().items())
 
@@ -32,7 +32,7 @@ def _complete(begun: str) -> list[str]:
 @app.command(
     epilog=EXAMPLES,
     help="Run a grid of simulations: schemes, limits, staleness, hand-outs, seeds, baselines.\n\n"
-    "A profile's name or a TOML file says which. Cells that come to the same training are computed once. "
+    "The argument is a profile or a TOML file. Cells with the same training are computed once. "
     f"Results: OUT/results.jsonl, one line per cell.\n\nProfiles:{_PROFILES}",
 )
 def sweep(
@@ -67,7 +67,7 @@ def compute(
     ray_address: str = "",
     known: Sequence[Path] = (),
 ) -> Path:
-    """Compute what is missing and return the file of results; whatever stops it, what is there is kept.
+    """Compute what is missing and return the file of results; whatever stops it, finished cells are kept.
 
     Parameters
     ----------
@@ -82,43 +82,30 @@ def compute(
     known : sequence of Path
         As for `mel_simulation.sweep.results.Results`.
     """
-    if any(not cell.config.learners for cell in cells):
-        raise complain("learners", "at least 1 in every cell", 0)
-    try:
-        with progress(screen, "cells") as show:
-            show("loading", 0, len(cells))
-            return _compute(cells, out, show, workers, ray_address, known)
-    except ImportError as error:
-        missing_packages("sweep", error, "simulation")
-
-
-def _compute(
-    cells: Sequence[Cell],
-    out: Path,
-    show: Callable[..., None],
-    workers: int,
-    ray_address: str,
-    known: Sequence[Path],
-) -> Path:
-    from mel_simulation.scenario.job import dataset_of  # noqa: PLC0415
-    from mel_simulation.sweep import run  # noqa: PLC0415
-    from mel_simulation.sweep.results import Results  # noqa: PLC0415
-
-    results = Results(out, known)
-    logging.getLogger("mel_simulation").addHandler(logging.NullHandler())  # we show the notice ourselves
-    notices = {dataset_of(cell.config).notice: None for cell in cells}
-    notice = " ".join(filter(None, notices))
-    if notice:
-        note(notice)
-
-    def kept() -> str:
-        return f"{len(results.done(cells))} of {len(cells)} cells are in {results.collect(cells, notice)}"
-
-    try:
-        run.sweep(cells, results, lambda p: show(p.phase, p.done, p.cells), workers, ray_address)
+    with progress(screen, "cells") as show:
+        show("loading", 0, len(cells))
+        try:
+            from mel_simulation.scenario.job import dataset_of  # noqa: PLC0415
+            from mel_simulation.sweep import run  # noqa: PLC0415
+            from mel_simulation.sweep.results import Results  # noqa: PLC0415
+        except ImportError as error:
+            missing_packages("sweep", error, "simulation")
+        results = Results(out, known)
+        logging.getLogger("mel_simulation").addHandler(logging.NullHandler())  # the notice is shown here
+        notice = " ".join({text for cell in cells if (text := dataset_of(cell.config).notice)})
+        if notice:
+            note(notice)
+        failed = ""
+        try:
+            run.sweep(cells, results, show, workers, ray_address)
+        except run.SweepError as error:
+            failed = f"the sweep failed: {error}"
+        except KeyboardInterrupt:
+            failed = "interrupted"
+        file = results.collect(cells, notice)
+        if failed:
+            done = sum(cell.key in results.rows for cell in cells)
+            kept = f"{done} of {len(cells)} cells are in {file}; the same command continues"
+            stop(f"{failed}. {kept}", INTERRUPTED if failed == "interrupted" else FAILED)
         show("done", len(cells), len(cells))
-    except run.SweepError as error:
-        stop(f"the sweep failed: {error}. {kept()}; the same command goes on", FAILED)
-    except KeyboardInterrupt:
-        stop(f"interrupted: {kept()}; the same command goes on", INTERRUPTED)
-    return results.collect(cells, notice)
+    return file

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.allocation.problem import NO_LIMIT
-from flwr_mel.cli.recommend.cross_validation import Setup
-from flwr_mel.fleets import Fleet, write_fleet
-from flwr_mel.learners import Measured
-from flwr_mel.recommend import Candidate
+from flwr_mel.devices import Measured
+from flwr_mel.tools.fleetfile import Fleet, write_fleet
+from flwr_mel.tools.recommend import Candidate
+from flwr_mel.tools.recommend_command import Setup
 from mel_simulation.cli.sweep import compute
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.job import dataset_of, total_samples
@@ -29,28 +29,23 @@ def run_trials(
     staleness: Sequence[int],
     setup: Setup,
 ) -> tuple[list[dict[str, Any]], str]:
-    """Simulate a fleet with several c, its progress on stderr: stdout may belong to a program.
+    """Simulate a fleet with several c; return the rows of the sweep and the notice about the data.
 
     The costs are the problem's own; a dataset of another size is costed as if it had the problem's
-    samples. Energy limits stay as they are, so seeds stand for shuffles, first models and, in FL, partitions.
+    samples. Seeds stand for shuffles, first models and, in FL, partitions. Progress goes to stderr.
 
     Parameters
     ----------
     names : sequence of str
-        The learners'.
+        Of the learners.
     problem : AllocationProblem
         Costs and limits.
     rule : Candidate
-        Whose hand-out and objective; its own c does not matter.
+        Its hand-out and objective; its own c does not matter.
     staleness : sequence of int
         The c to try.
     setup : Setup
         Cycles, seeds and data.
-
-    Returns
-    -------
-    rows, notice
-        Results of the sweep, and what a reader must know about the data.
     """
     folder = str(Path(setup.data_dir).resolve()) if setup.data_dir else ""
     base: dict[str, Any] = {"mode": setup.mode, "dataset": setup.dataset, "data-dir": folder}
@@ -66,9 +61,9 @@ def run_trials(
             "fleet": str(fleet),
             "min-samples": max(1, round(problem.min_samples / cost)),
             "scheme": {"epochs": "ha-asyn", "progress": "ha-progress"}.get(rule.objective, rule.objective),
-            "exclude": rule.exclude,
+            "exclude": str(rule.exclude),
         }
-        base |= {"handout": rule.handout} if rule.handout else {}
+        base |= {"handout": str(rule.handout)} if rule.handout else {}
         cells = [
             Cell.parse({**base, "staleness": c, "seed": seed})
             for c in staleness
@@ -80,27 +75,18 @@ def run_trials(
 
 
 def scaled(names: Sequence[str], problem: AllocationProblem, cost: float) -> Fleet:
-    """Return the problem's learners, each sample costing as much as `cost` of the problem's.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The learners'.
-    problem : AllocationProblem
-        Costs and limits.
-    cost : float
-        Positive.
-    """
+    """Return the problem's learners, each sample costing as much as `cost` of the problem's."""
     c = problem.coefficients
-    columns = {"c2": c.c2 * cost, "c1": c.c1 * cost, "c0": c.c0}
-    columns |= {"g2": c.g2 * cost, "g1": c.g1 * cost, "g0": c.g0}
     learners = []
     for k, name in enumerate(names):
         limit, most = float(problem.energy_limit_j[k]), int(problem.max_samples[k])
-        mine: dict[str, Any] = {field: float(column[k]) for field, column in columns.items()}
+        costs = {
+            field: float(getattr(c, field)[k]) * (1 if field in ("c0", "g0") else cost)
+            for field in ("c2", "c1", "c0", "g2", "g1", "g0")
+        }
         learners.append(
             Measured(
-                **mine,
+                **costs,
                 energy_limit_j=None if limit == float("inf") else limit,
                 max_samples=None if most >= NO_LIMIT else int(most / cost),
                 name=name,

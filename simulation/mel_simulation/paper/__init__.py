@@ -1,1 +1,1 @@
-"""From results to the paper's figures, statements and what lies past it."""
+"""The reproduction: the paper's statements, figures and tables, from results alone."""

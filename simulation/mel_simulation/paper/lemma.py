@@ -57,7 +57,8 @@ from typing import Any
 import numpy as np
 
 from flwr_mel._files import atomically
-from flwr_mel._validate import FloatArray, IntArray, complain, count, number
+from flwr_mel._validate import FloatArray, IntArray
+from mel_simulation.app.run_dir import versions
 from mel_simulation.scenario.data import embedded
 
 CLASSES = 10
@@ -238,12 +239,7 @@ def measure(
     list of dict
         Per staleness and interval: distance, bounds, losses, mean tau_k.
     """
-    if anchor not in ("max", "min"):
-        raise complain("anchor", "'max' or 'min'", anchor)
-    if not 0 < number("step", step) <= 1:
-        raise complain("step", "above 0 and at most 1", step)
-    count("most_epochs", most_epochs, least=max(staleness) + 1)
-    parts = split(count("learners", learners, least=2), samples, alpha, seed)
+    parts = split(learners, samples, alpha, seed)
     beta = max(part.smoothness() for part in parts)
     # Everybody's place between the slowest and the fastest; both ends are taken.
     place = np.random.default_rng([seed, 1]).permutation(len(parts)) / (len(parts) - 1)
@@ -266,18 +262,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="a JSONL file")
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     options = parser.parse_args(arguments)
-    rows: list[dict[str, Any]] = []
+    cases = (("max", 0.25), ("max", 1.0), ("min", 0.25))
+    rows: list[dict[str, Any]] = [{"about": {"versions": versions()}}]
     for seed in range(options.seeds):
-        for anchor, step in _CASES:
+        for anchor, step in cases:
             rows += measure(seed, anchor=anchor, step=step)
-            print(f"seed {seed}, eta*beta = {step:g}, {anchor} tau fixed: done", flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     atomically(options.out, lambda f: f.writelines(json.dumps(row) + "\n" for row in rows))
-    print(f"{options.out}: {len(rows)} rows")
-
-
-#: What stays while s grows, and eta*beta.
-_CASES = (("max", 0.25), ("max", 1.0), ("min", 0.25))
+    print(f"{options.out}: {len(rows) - 1} rows")
 
 
 if __name__ == "__main__":

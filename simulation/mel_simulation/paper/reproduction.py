@@ -1,206 +1,80 @@
-"""From results to a document: ``python -m mel_simulation.paper.reproduction RESULTS... --out DIR``.
+"""The reproduction from results: ``python -m mel_simulation.paper.reproduction docs`` or ``RUN_DIRECTORY``.
 
-Draws the figures and writes REPRODUCTION.md, the paper's statements beside ours. Reads results only.
+For ``docs`` it reads the committed results, fills the generated blocks of REPRODUCTION.md and README.md and
+draws the figures. For the directory of a sweep it writes REPRODUCTION.md and figures into it.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
-from typing import Any
 
 from flwr_mel._files import atomically
-from mel_simulation.paper.claims import Claim, Finding, Grid, Row, after, counted, updates_to
-from mel_simulation.paper.figures import TITLES, draw
-from mel_simulation.paper.figures.lemma import draw_lemma
-from mel_simulation.paper.pages import markdown_table
-from mel_simulation.paper.rows import provenance, spread
-from mel_simulation.paper.statements import CLAIMS
-from mel_simulation.paper.variations import section
-from mel_simulation.sweep.results import read_results
+from mel_simulation.pages import fill
+from mel_simulation.paper import style, tables
+from mel_simulation.paper.figures import compared, draw
+from mel_simulation.paper.lemma_figure import draw_lemma
+from mel_simulation.paper.statements import Grid
+from mel_simulation.sweep.results import Row, read_results
+
+#: Committed results of the reproduction.
+SOURCES = ("headline", "past", "paper")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", nargs="+", type=Path, help="results.jsonl files or their directories")
-    parser.add_argument("--out", type=Path, required=True, help="directory for REPRODUCTION.md and figures/")
-    parser.add_argument("--variations", type=Path, help="results of the sweep `variations`")
-    parser.add_argument("--lemma", type=Path, help="rows of `python -m mel_simulation.paper.lemma`")
-    options = parser.parse_args(arguments)
-    rows = [row for path in options.results for row in read_results(path)]
-    figures = draw(rows, options.out / "figures", notice=" ".join(_heads(options.results)))
-    varied = read_results(options.variations) if options.variations else []
-    text = document(rows, options.results, figures, options.out, varied)
-    if options.lemma:
-        text += "\n" + lemma_section(options.lemma, options.out)
-    atomically(options.out / "REPRODUCTION.md", lambda f: f.write(text))
-    print(f"{options.out / 'REPRODUCTION.md'}: {len(rows)} cells, {len(figures)} figures")
+def read_lemma(path: Path) -> list[Row]:
+    """Read the rows of `mel_simulation.paper.lemma`."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [row for row in rows if "about" not in row]
 
 
-def document(
-    rows: list[Row], sources: Sequence[Path], figures: Sequence[Path], out: Path, varied: Sequence[Row] = ()
-) -> str:
-    """Write the whole document.
-
-    Parameters
-    ----------
-    rows : list of dict
-        All cells.
-    sources : sequence of Path
-        Where they come from.
-    figures : sequence of Path
-        Drawn figures.
-    out : Path
-        Where the document goes; links are relative to it.
-    varied : sequence of dict
-        Cells of the sweep ``variations``.
-    """
+def blocks(rows: Sequence[Row], paths: Sequence[Path], varied: Sequence[Row] = ()) -> dict[str, str]:
+    """Return the generated blocks by their names, as far as there are cells for them."""
     grid = Grid.of(rows)
-    findings = [(claim, claim.check(grid)) for claim in CLAIMS]
-    parts = [_HEAD, sources_of(sources), _verdicts(findings), claims_table(findings)]
-    parts += [section(findings, varied), _FILLED, coverage(rows)]
-    parts += ["## Updates needed and accuracy reached\n", headline_table(grid)]
-    shown = [f for f in figures if f.suffix == ".png"]
-    parts += ["## Figures\n", *(f"![{TITLES[f.stem]}]({os.path.relpath(f, out)})\n" for f in shown)]
-    return "\n".join(part for part in parts if part)
+    found = {
+        "sources": tables.sources(paths),
+        "verdicts": tables.verdicts(grid),
+        "statements": tables.statements(grid),
+        "rules": tables.rules(rows),
+    }
+    if varied:
+        found["variations"] = tables.variations(grid, varied)
+    if any(key[:2] == ("HA", 0) for key in grid.rows):
+        found["grid"] = tables.grid_table(rows)
+    for where in ((10.0, 10.0), (20.0, 20.0)):
+        if compared(rows, where):
+            found[f"baselines-{where[0]:g}"] = tables.baselines(rows, where)
+    return found
 
 
-_HEAD = """# What the paper states, and what we find
-
-Generated by `python -m mel_simulation.paper.reproduction`; do not edit. Every number comes from the result
-files named below. A seed is one placement of the learners, one draw of the energy limits per cycle, one
-initial model. A statement *holds* if it is true for every seed that was run, *holds in part* if for some.
-"""
-_FILLED = "## Which cells are filled\n"
-
-
-def _about(source: Path) -> tuple[Path, dict[str, Any]]:
-    path = source / "results.jsonl" if source.is_dir() else source
-    return path, json.loads(path.read_text(encoding="utf-8").splitlines()[0])["about"]
-
-
-def _heads(sources: Sequence[Path]) -> list[str]:
-    return sorted({about["notice"] for _, about in map(_about, sources)} - {""})
+def update(results: Path, docs: Path, readme: Path) -> None:
+    """Fill the pages and draw the figures from the committed results."""
+    paths = [results / f"{name}.jsonl" for name in SOURCES]
+    rows, lemma = [row for path in paths for row in read_results(path)], read_lemma(results / "lemma.jsonl")
+    varied = results / "variations.jsonl"
+    found = blocks(rows, [*paths, varied], read_results(varied)) | {"lemma": tables.lemma(lemma)}
+    fill(docs / "REPRODUCTION.md", found)
+    fill(readme, {"headline": tables.headline(rows)})
+    draw(rows, docs / "figures")
+    with style.style():
+        style.save(draw_lemma(lemma), docs / "figures", "lemma1")
 
 
-def sources_of(sources: Sequence[Path]) -> str:
-    """Say where results come from: how many cells, which data, which versions.
-
-    Parameters
-    ----------
-    sources : sequence of Path
-        Files of results, or their directories.
-    """
-    lines, everything = [], []
-    for path, about in map(_about, sources):
-        packages = ", ".join(f"{k} {v}" for k, v in about["versions"].items())
-        data = about["notice"].split(".")[0] if about["notice"] else "the full dataset"
-        rows = read_results(path)
-        planned = "" if len(rows) == about["cells"] else f" of {about['cells']}"
-        count = f"{len(rows)}{planned} cells"
-        lines.append(f"- `{path.parent.name}/{path.name}`: {count}; data: {data}; {packages}.")
-        everything += rows
-    return "\n".join([*lines, "", *filter(None, [provenance(everything)])]).rstrip() + "\n"
-
-
-def _verdicts(findings: Sequence[tuple[Claim, Finding]]) -> str:
-    return f"## The statements\n\n{counted([finding.verdict for _, finding in findings])}\n"
-
-
-def claims_table(findings: Sequence[tuple[Claim, Finding]]) -> str:
-    """Return the statements beside ours; values of several seeds are separated by semicolons."""
-    lines = [[c.where, c.says, f.ours or "-", f"**{f.verdict}**"] for c, f in findings]
-    return markdown_table(["where", "the paper", "ours, by seed", "verdict"], lines) + "\n"
-
-
-def coverage(rows: Sequence[Row]) -> str:
-    """Say which cells there are: seeds per scheme, T and E."""
-    seen: dict[tuple[str, str], set[str]] = {}
-    for row in rows:
-        c = row["config"]
-        name = c["baseline"] or c["scheme"] + ("" if c["scheme"].endswith("sync") else f" c={c['staleness']}")
-        extra = "".join(
-            f", {key} {c[key]}"
-            for key, usual in (
-                ("mode", "pl"),
-                ("handout", "proportional"),
-                ("average", "data"),
-                ("exclude", "infeasible"),
-                ("alpha", 0.0),
-            )
-            if c[key] != usual
-        )
-        limit = f"T={c['cycle-time']:g} E={c['energy']:g}"
-        seen.setdefault((name + extra, limit), set()).add(str(c["seed"]))
-    schemes = sorted({name for name, _ in seen})
-    limits = sorted({limit for _, limit in seen}, key=lambda text: [float(x[2:]) for x in text.split()])
-    lines = [
-        [name, *(" ".join(sorted(seen.get((name, limit), set()))) or "-" for limit in limits)]
-        for name in schemes
-    ]
-    return f"Seeds that were run.\n\n{markdown_table(['', *limits], lines)}\n"
-
-
-def lemma_section(source: Path, out: Path) -> str:
-    """Draw Lemma 1 and say what was found.
-
-    Parameters
-    ----------
-    source : Path
-        Rows of `mel_simulation.paper.lemma`.
-    out : Path
-        Where the document goes.
-    """
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    small = [row for row in rows if row["step"] < 1]
-    figure = draw_lemma(small, out / "figures")
-    head = ["bound", "eta\\*beta", "rows in which the distance is larger", "largest distance / bound"]
-    lines = []
-    for bound in ("printed", "weighted", "corrected"):
-        for step in sorted({row["step"] for row in rows}):
-            ratios = [r["distance"] / r[bound] for r in rows if r["step"] == step and r["anchor"] == "max"]
-            over = sum(ratio > 1 for ratio in ratios)
-            lines.append([bound, f"{step:g}", f"{over} of {len(ratios)}", f"{max(ratios):.2g}"])
-    return f"{_LEMMA}\n{markdown_table(head, lines)}\n\n![{figure.stem}]({os.path.relpath(figure, out)})\n"
-
-
-_LEMMA = """## Lemma 1, with numbers
-
-Multinomial logistic regression on uneven parts of real digits (`mel_simulation/paper/lemma.py` tells the
-set-up and the derivations). *printed* is the paper's bound with its 1/d; *weighted* has d_k/d in its place,
-as the proof it rests on gives; *corrected* is ours, proven for every staleness. The weighted bound is no
-theorem for s > 0 (with the same data everywhere it says that the distance is zero), as a test shows. The
-distance grows with staleness at a fixed largest tau; with the least tau fixed, as when staleness lets some
-learners do more, the loss falls (right panel).
-"""
-
-
-def headline_table(grid: Grid) -> str:
-    """Return updates to 94 / 95 / 95.5 % and accuracies after 6 and 12 cycles, with their spread."""
-    head = ["T", "E", "scheme", "seeds", "to 94 %", "to 95 %", "to 95.5 %"]
-    lines = []
-    cells = sorted({key[:4] for key in grid.rows}, key=lambda k: (k[2], k[3], k[0], k[1]))
-    for family, c, time_s, energy_j in cells:
-        rows = [grid.row(family, c, time_s, energy_j, s) for s in grid.seeds((family, c, time_s, energy_j))]
-        name = f"{family.upper()}-{'Sync' if c == 0 else f'Asyn c={c}'}"
-        found = ["infeasible", *[""] * 5]
-        if not all(row["trouble"] for row in rows):
-            counts = [" ".join(str(updates_to(row, p) or "-") for row in rows) for p in (94.0, 95.0, 95.5)]
-            finals = [[a for row in rows if (a := after(row, n)) is not None] for n in (6, 12)]
-            found = [*counts, *(spread(values) if values else "-" for values in finals), _ratio(rows)]
-        lines.append([f"{time_s:g}", f"{energy_j:g}", name, str(len(rows)), *found])
-    return markdown_table([*head, "after 6", "after 12", "tau\\*/floor"], lines) + "\n"
-
-
-def _ratio(rows: Sequence[dict[str, Any]]) -> str:
-    ratios = [a["relaxed"] / int(a["relaxed"]) for row in rows for a in row["acts"] if a["relaxed"] >= 1]
-    return f"{mean(ratios):.2f}" if ratios else "-"
+def write(directory: Path) -> Path:
+    """Write the tables and figures of a sweep into its directory."""
+    rows = read_results(directory)
+    parts = [f"# Reproduction: {directory.name}"]
+    parts += [f"![{path.stem}](figures/{path.name})" for path in draw(rows, directory / "figures")]
+    found = blocks(rows, [directory / "results.jsonl"])
+    parts += [f"## {name}\n\n{text}" for name, text in found.items()]
+    atomically(directory / "REPRODUCTION.md", lambda file: file.write("\n\n".join(parts) + "\n"))
+    return directory / "REPRODUCTION.md"
 
 
 if __name__ == "__main__":
-    main()
+    _where = Path(sys.argv[1])
+    if _where.name == "docs":
+        update(Path("results"), _where, Path("README.md"))
+    else:
+        print(write(_where))

@@ -1,36 +1,32 @@
 """The run configuration: the one declaration of a run's options.
 
-Name, type, default, choices, range and help of every option stand here. `flwr run -c` and `flwr-mel simulate`
-read them; ``python -m mel_simulation.cli.options`` writes them into ``[tool.flwr.app.config]`` of
-pyproject.toml and the table of docs/SIMULATION.md (a test compares).
+Name, type, default, choices, range and help of every option are declared here. `flwr run -c` and
+`flwr-mel simulate` read them; ``python -m mel_simulation.cli.options`` writes them into
+``[tool.flwr.app.config]`` of pyproject.toml and the table of docs/SIMULATION.md (a test compares).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from flwr_mel._validate import complain, count, number
 from flwr_mel.allocation.handout import Handout
-from flwr_mel.learners.paper import PAPER_LAYERS
-from flwr_mel.orchestrator import Stragglers
+from flwr_mel.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact, SuggestImprove
 from flwr_mel.solvers.exact import Exclude
-from flwr_mel.solvers.schemes import PAPER_SCHEMES, Scheme, scheme
-from flwr_mel.solvers.schemes import SchemeName as SchemeNames
+from flwr_mel.solvers.schemes import PAPER_SCHEMES, Scheme, SchemeName, scheme
 from mel_simulation.scenario.data import DATASETS
 
 LAYERS = PAPER_LAYERS
 
-#: Learners that `flwr-mel simulate` brings along; `flwr run` takes as many as the federation has nodes.
+#: K of `flwr-mel simulate`; `flwr run` takes as many learners as the federation has nodes.
 PAPER_LEARNERS = 20
 
-#: What a resumed run may change: how far it goes and how it is carried. The fleet and the data themselves
-#: are compared, not their paths.
-RESUMABLE = ("cycles", "target-accuracy", "api", "run-dir", "resume", "fleet", "links", "data-dir")
+#: What a resumed run may change. The fleet and the data themselves are compared, not their paths.
+RESUMABLE = ("cycles", "target-accuracy", "api", "run-dir", "resume", "fleet", "data-dir")
 
 
 def option(
@@ -41,20 +37,20 @@ def option(
     least: float | None = None,
     above: float | None = None,
 ) -> Any:
-    """Declare an option: a dataclass field that knows its help, its choices and its range."""
-    about = {"help": text, "choices": tuple(map(str, choices)), "least": least, "above": above}
+    """Declare an option: a dataclass field with its help, choices and range."""
+    about = {"text": text, "choices": tuple(map(str, choices)), "least": least, "above": above}
     return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """What a simulation does. Every field has its help beside it; Flower spells the names with dashes."""
+    """What a simulation does; Flower spells the names with dashes."""
 
     scheme: str = option(
         "ha-asyn",
-        "heterogeneity-aware: ha-asyn, ha-sync; equal batches: hu-asyn, hu-sync; ours: ha-progress, soonest, "
-        "cheapest",
-        choices=SchemeNames,
+        "heterogeneity-aware: ha-asyn, ha-sync; equal batches: hu-asyn, hu-sync; others: ha-progress, "
+        "soonest, cheapest",
+        choices=SchemeName,
     )
     mode: str = option(
         "pl", "pl: parallelized, the server ships samples; fl: data stay", choices=("pl", "fl")
@@ -62,9 +58,7 @@ class RunConfig:
     cycles: int = option(12, "global cycles", least=1)
     cycle_time: float = option(10.0, "T, seconds", above=0)
     energy: float = option(10.0, "mean energy limit E per learner and cycle, joules; 0: no limits", least=0)
-    energy_spread: float = option(
-        2.5, "E_k is drawn anew each cycle from E plus or minus up to this", least=0
-    )
+    energy_spread: float = option(2.5, "E_k is drawn each cycle from E plus or minus up to this", least=0)
     staleness: int = option(2, "c, the largest difference in epochs (asynchronous schemes)", least=0)
     solver: str = option(
         "exact", "exact, or the paper's suggest-improve", choices=("exact", "suggest-improve")
@@ -72,42 +66,20 @@ class RunConfig:
     handout: str = option("proportional", "how samples are handed out", choices=Handout)
     exclude: str = option(
         "infeasible",
-        "who is left out: infeasible (who cannot take part) or optimal (stragglers too)",
+        "skip learners that cannot take part (infeasible), or stragglers too (optimal)",
         choices=Exclude,
     )
-    stragglers: str = option(
-        "keep",
-        "who does not keep up: keep (all wait, the paper's), exclude, or span (several cycles per task)",
-        choices=Stragglers,
-    )
-    max_span: int = option(4, "the most cycles for one task, where stragglers is span", least=1)
     learners: int = option(
         0, f"K; 0: the nodes of the federation, with flwr-mel simulate {PAPER_LEARNERS}", least=0
     )
-    fleet: str = option(
-        "", "a TOML or CSV fleet as for flwr-mel plan, with its own limits; empty: the paper's"
-    )
-    phones: bool = option(
-        False, "learners are phones with measured relative speeds and links, without limits"
-    )
-    links: str = option(
-        "",
-        "CSV of measured links, second by second (trace, second, down_kbit_s, up_kbit_s), in place of rates",
-    )
+    fleet: str = option("", "a fleet file as for flwr-mel plan, with its own limits; empty: the paper's")
+    phones: bool = option(False, "learners are phones with measured speeds and links, without limits")
     mobility: float = option(
         0.0, "metres (standard deviation in x and y) that the paper's learners move between cycles", least=0
     )
-    speeds: float = option(
-        0.0, "how many times faster the first learner is than the last; 0: the paper's processors", least=0
-    )
-    dataset: str = option("mnist", "what is learnt", choices=DATASETS)
-    data_dir: str = option(
-        "", "directory of idx files, plain or gzip; empty: cache, download, embedded subset"
-    )
+    dataset: str = option("mnist", "training data", choices=DATASETS)
+    data_dir: str = option("", "directory of idx files; empty: cache, download, embedded subset")
     alpha: float = option(0.0, "FL: Dirichlet concentration of the labels over the learners; 0: IID", least=0)
-    rare_labels: int = option(
-        0, "FL: the last quarter of the learners alone hold so many labels, the last ones", least=0
-    )
     samples: int = option(0, "d per cycle; 0: all training data, in FL half of them", least=0)
     min_samples: int = option(
         0, "d_l, the least batch; 0: 100 per 60,000 samples, at most half an equal share", least=0
@@ -117,13 +89,11 @@ class RunConfig:
     )
     batch_size: int = option(0, "mini-batch of the learners' SGD; 0: 64, on the embedded subset 16", least=0)
     learning_rate: float = option(0.04, "of the learners' SGD", above=0)
-    target_accuracy: float = option(0.0, "stop there, from 0 to 1; 0: never", least=0)
+    target_accuracy: float = option(0.0, "stop at this accuracy, from 0 to 1; 0: never", least=0)
     seed: int = option(0, "one seed, one result", least=0)
-    api: str = option(
-        "message", "which of Flower's strategy APIs carries the run", choices=("message", "classic")
-    )
+    api: str = option("message", "Flower's strategy API", choices=("message", "classic"))
     run_dir: str = option("", "where results go; empty: a new directory below ./runs")
-    resume: bool = option(False, "go on after the last finished cycle in the run directory")
+    resume: bool = option(False, "continue after the last finished cycle in the run directory")
 
     def __post_init__(self) -> None:
         for each in options():
@@ -134,81 +104,51 @@ class RunConfig:
             raise complain("energy_spread", f"below energy = {self.energy:g}", self.energy_spread)
         if self.scheme not in PAPER_SCHEMES and self.solver != "exact":
             raise complain("solver", f"exact for {self.scheme}", self.solver)
-        if self.stragglers == Stragglers.SPAN and self.api == "classic":
-            rule = "keep or exclude with the classic api, whose rounds wait for every reply"
-            raise complain("stragglers", rule, self.stragglers)
-        if self.speeds and self.speeds < 1:
-            raise complain("speeds", "0, or at least 1", self.speeds)
         refuse_changed(self, self.unused())
-        self._check_paths()
+        if self.data_dir and not Path(self.data_dir).is_dir():
+            raise complain("data_dir", "an existing directory of idx files", self.data_dir)
+        if self.fleet and not Path(self.fleet).is_file():
+            raise complain("fleet", "an existing TOML or CSV file", self.fleet)
+        if self.resume and not self.run_dir:
+            raise complain("run_dir", "the run to continue when resume is set", self.run_dir)
 
     def unused(self) -> dict[str, str]:
-        """Return the options that this run does not look at, each with the rule that it breaks when set."""
-        which = SchemeNames(self.scheme)
-        idle = {}
+        """Return the options that this run ignores, each with the rule that a change of it breaks."""
+        which, idle = SchemeName(self.scheme), {}
         if which.synchronous and self.staleness:
             idle["staleness"] = f"left out or 0 for {which}"
         if not which.aware:
             idle |= dict.fromkeys(("solver", "handout"), f"left out for {which}: its batches are equal")
-        if which not in PAPER_SCHEMES:
+        elif which not in PAPER_SCHEMES:
             idle["handout"] = f"left out for {which}, which fixes the batches"
         if self.solver != "exact" or not which.aware:
             idle["exclude"] = "infeasible without the exact solver and an HA scheme"
         if self.mode == "pl":
-            idle |= dict.fromkeys(("alpha", "rare_labels"), "left out in mode pl: learners hold no data")
-        elif self.rare_labels:
-            idle["alpha"] = "left out with rare_labels, which splits the labels"
-        if self.stragglers != Stragglers.SPAN:
-            idle["max_span"] = "left out where stragglers is not span"
+            idle["alpha"] = "left out in mode pl: learners hold no data"
         if not self.energy:
             idle["energy_spread"] = "left out where energy is 0"
         if self.fleet:
-            names = ("energy", "energy_spread", "mobility", "speeds", "phones")
-            idle |= dict.fromkeys(names, "left out with a fleet, which has its own limits and links")
+            own = ("energy", "energy_spread", "mobility", "phones")
+            idle |= dict.fromkeys(own, "left out with a fleet, which has its own limits and links")
         elif self.phones:
-            idle |= dict.fromkeys(("energy", "mobility", "speeds"), "left out with phones")
-        if self.links:
-            idle["mobility"] = "left out with measured links"
+            idle |= dict.fromkeys(("energy", "mobility"), "left out with phones")
         return idle
-
-    def _check_paths(self) -> None:
-        if self.data_dir and not Path(self.data_dir).is_dir():
-            raise complain("data_dir", "an existing directory of idx files", self.data_dir)
-        if self.links and not Path(self.links).is_file():
-            raise complain("links", "an existing CSV file", self.links)
-        if self.fleet and not Path(self.fleet).is_file():
-            raise complain("fleet", "an existing TOML or CSV file", self.fleet)
-        if self.resume and not self.run_dir:
-            raise complain("run_dir", "the run to go on with when resume is set", self.run_dir)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Read Flower's run config (dashes, any of int, float, str, bool).
-
-        Parameters
-        ----------
-        values : mapping
-            Unknown keys are errors.
-        """
-        types = {each.key: each for each in options()}
+        """Read Flower's run config, whose keys have dashes; unknown keys are errors."""
+        known = {each.key: each for each in options()}
         given: dict[str, Any] = {}
         for key, value in values.items():
-            if key not in types:
-                raise complain("run config", f"made of {', '.join(cls.keys())}", key)
-            name, kind = types[key].name, types[key].kind
+            if key not in known:
+                raise complain("run config", f"made of {', '.join(known)}", key)
+            kind = known[key].kind
             # TOML writes 10 where a float is meant.
-            is_whole = kind is float and isinstance(value, int) and not isinstance(value, bool)
-            # A choice of the command line is its word.
-            word = str(value) if isinstance(value, StrEnum) else value
-            given[name] = float(value) if is_whole else word
-            if type(given[name]) is not kind:
+            whole = kind is float and isinstance(value, int) and not isinstance(value, bool)
+            given[known[key].name] = float(value) if whole else value
+            if not whole and type(value) is not kind:
                 raise complain(key, f"of type {kind.__name__}", value)
         return cls(**given)
-
-    @classmethod
-    def keys(cls) -> list[str]:
-        """All keys, as Flower spells them."""
-        return [each.key for each in options()]
 
     def as_dict(self) -> dict[str, Any]:
         """Flower's spelling of the configuration."""
@@ -216,7 +156,7 @@ class RunConfig:
 
     def scheme_object(self) -> Scheme:
         """Solver and staleness of the scheme."""
-        which, handout = SchemeNames(self.scheme), Handout(self.handout)
+        which, handout = SchemeName(self.scheme), Handout(self.handout)
         exact = Exact(handout=handout, exclude=Exclude(self.exclude), objective=which.objective)
         solver = exact if self.solver == "exact" else SuggestImprove(handout=handout)
         staleness = None if which.synchronous else self.staleness
@@ -225,23 +165,7 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option as it is declared in `RunConfig`.
-
-    Parameters
-    ----------
-    name : str
-        Python's; `key` is Flower's.
-    kind : type
-        str, int, float or bool.
-    default : str, int, float or bool
-        Of the declaration.
-    text : str
-        The help.
-    choices : tuple of str
-        Empty: any value.
-    least, above : float, optional
-        The range.
-    """
+    """One option as it is declared in `RunConfig`."""
 
     name: str
     kind: type
@@ -271,30 +195,11 @@ _KINDS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 
 def options() -> tuple[Option, ...]:
     """Return all options in their order."""
-    return tuple(
-        Option(
-            f.name,
-            _KINDS[str(f.type)],
-            f.default,
-            f.metadata["help"],
-            f.metadata["choices"],
-            f.metadata["least"],
-            f.metadata["above"],
-        )
-        for f in fields(RunConfig)
-    )
+    return tuple(Option(f.name, _KINDS[str(f.type)], f.default, **f.metadata) for f in fields(RunConfig))
 
 
 def refuse_changed(config: Any, idle: Mapping[str, str]) -> None:
-    """Refuse values other than the default of fields that are not looked at.
-
-    Parameters
-    ----------
-    config : dataclass
-        Has the fields.
-    idle : mapping
-        From their names to the rule that they break.
-    """
+    """Refuse fields of a dataclass that are ignored (name -> rule) and are not at their default."""
     defaults = {f.name: f.default for f in fields(config) if f.default is not MISSING}
     for name, rule in idle.items():
         if getattr(config, name) != defaults[name]:

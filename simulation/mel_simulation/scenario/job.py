@@ -1,60 +1,48 @@
-"""What both ends of the simulation derive from the run configuration: data, workload, partitions."""
+"""What a run configuration comes to: data, workload, partitions, the allocation problem of a cycle."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-import numpy.typing as npt
 
 from flwr_mel._files import atomically
-from flwr_mel._validate import complain
+from flwr_mel._validate import IntArray, complain
+from flwr_mel.allocation import AllocationProblem
 from flwr_mel.costs import Workload
-from flwr_mel.learners import least_batch
-from flwr_mel.learners.paper import PAPER_SAMPLES
+from flwr_mel.paper import PAPER_SAMPLES, least_batch
+from flwr_mel.tools.fleetfile import Fleet
 from mel_simulation.scenario.config import LAYERS, RunConfig
 from mel_simulation.scenario.data import Dataset, cache_dir, load
+from mel_simulation.scenario.fleet import VirtualFleet
 from mel_simulation.scenario.partition import partition
 
-#: The stream of random numbers that splits rare labels.
-_RARE = 77
 #: Data that this process has, by name and directory.
 _loaded: dict[tuple[str, str], Dataset] = {}
 
 
-def _load(dataset: str, data_dir: str) -> Dataset:
-    if (dataset, data_dir) not in _loaded:
-        _loaded[dataset, data_dir] = load(dataset, Path(data_dir) if data_dir else None)
-    return _loaded[dataset, data_dir]
-
-
 def dataset_of(config: RunConfig) -> Dataset:
     """Return the data of a run, read once per process."""
-    return _load(config.dataset, config.data_dir)
+    key = config.dataset, config.data_dir
+    if key not in _loaded:
+        _loaded[key] = load(config.dataset, Path(config.data_dir) if config.data_dir else None)
+    return _loaded[key]
 
 
 def lend(config: RunConfig, data: Dataset) -> None:
-    """Let this process use data that another has read.
-
-    Parameters
-    ----------
-    config : RunConfig
-        Says which data they are.
-    data : Dataset
-        Perhaps in memory that processes share.
-    """
+    """Use data that another process has read, perhaps in shared memory."""
     _loaded[config.dataset, config.data_dir] = data
 
 
 def total_samples(config: RunConfig) -> int:
-    """Return d: what the configuration asks for, or all training data, in FL half of them."""
+    """Return d: as configured, or all training data, in FL half of them."""
     everything = len(dataset_of(config).train_y)
     if config.samples > everything:
         raise complain("samples", f"at most the {everything} training samples", config.samples)
@@ -72,7 +60,7 @@ def batch_size(config: RunConfig) -> int:
 
 
 def workload_of(config: RunConfig) -> Workload:
-    """Return the cost model's view of the job.
+    """Return the workload of the cost model.
 
     Each sample of the embedded subset is costed as several of the paper's, so that T and E mean what they
     mean in the paper.
@@ -87,43 +75,58 @@ def workload_of(config: RunConfig) -> Workload:
     )
 
 
-@lru_cache(maxsize=2)
-def _rare(key: tuple[str, str, int, int], learners: int) -> list[npt.NDArray[np.int64]]:
-    """Split the data so that the last quarter of the learners alone hold the last labels."""
-    dataset, data_dir, rare, seed = key
-    labels = _load(dataset, data_dir).train_y
-    classes, few = int(labels.max()) + 1, max(learners // 4, 1)
-    if rare >= classes or few == learners:
-        raise complain("rare_labels", f"fewer than the {classes} there are, and learners at least 2", rare)
-    rng, last = np.random.default_rng([seed, _RARE]), labels >= classes - rare
-    common, theirs = (rng.permutation(np.flatnonzero(rows)) for rows in (~last, last))
-    return [*np.array_split(common, learners - few), *np.array_split(theirs, few)]
+def local_indices(config: RunConfig, learner: int) -> IntArray:
+    """Return which training samples a learner of the federated scenario holds."""
+    labels = dataset_of(config).train_y
+    return _partitions(labels.tobytes(), config.learners, config.alpha, config.seed)[learner]
 
 
 @lru_cache(maxsize=2)
-def _partitions(config_key: tuple[str, str, float, int], learners: int) -> list[npt.NDArray[np.int64]]:
-    """Split the data, or read the split that another process has left in the cache.
+def _partitions(labels: bytes, learners: int, alpha: float, seed: int) -> list[IntArray]:
+    """Split the data, or read the split that another process left in the cache.
 
-    The partitioners take seconds to import and to split among 1,000 learners, in every actor anew.
+    flwr-datasets takes seconds to import, in every actor.
     """
-    dataset, data_dir, alpha, seed = config_key
-    labels = _load(dataset, data_dir).train_y
-    about = f"{version('flwr-datasets')} {learners} {alpha!r} {seed}".encode()
-    path = cache_dir() / "partitions" / f"{sha256(about + labels.tobytes()).hexdigest()[:24]}.npz"
+    name = sha256(f"{learners} {alpha!r} {seed}".encode() + labels).hexdigest()[:24]
+    path = cache_dir() / "partitions" / f"{name}.npz"
     with suppress(OSError, ValueError, KeyError, BadZipFile), np.load(path, allow_pickle=False) as kept:
         return np.split(kept["order"], kept["ends"])
-    parts = partition(labels, learners, alpha or None, seed)
-    arrays: dict[str, Any] = {
-        "order": np.concatenate(parts),
-        "ends": np.cumsum([len(part) for part in parts])[:-1],
-    }
+    parts = partition(np.frombuffer(labels, np.uint8), learners, alpha or None, seed)
+    ends = np.cumsum([len(part) for part in parts])[:-1]
+    arrays: dict[str, Any] = {"order": np.concatenate(parts), "ends": ends}
     with suppress(OSError):
         atomically(path, lambda file: np.savez(file, **arrays), "wb")
     return parts
 
 
-def local_indices(config: RunConfig, learner: int, learners: int) -> npt.NDArray[np.int64]:
-    """Return which training samples a learner of the federated scenario holds."""
-    if config.rare_labels:
-        return _rare((config.dataset, config.data_dir, config.rare_labels, config.seed), learners)[learner]
-    return _partitions((config.dataset, config.data_dir, config.alpha, config.seed), learners)[learner]
+def held_by(config: RunConfig, learner: int) -> int | None:
+    """Return how many samples a learner holds; None in PL."""
+    return len(local_indices(config, learner)) if config.mode == "fl" else None
+
+
+def problem_of(config: RunConfig, cycle: int, order: Sequence[int] | None = None) -> AllocationProblem:
+    """Return the allocation problem of a cycle, which does not depend on training.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run; `learners` is K.
+    cycle : int
+        From 1.
+    order : sequence of int, optional
+        Of the learners; by default that of the fleet.
+    """
+    order = range(config.learners) if order is None else order
+    devices = VirtualFleet(config.learners, config).devices(cycle)
+    fleet = Fleet([devices[k] for k in order])
+    held = [held_by(config, k) for k in order]
+    limits = [[n for n in pair if n is not None] for pair in zip(fleet.max_samples, held, strict=True)]
+    return AllocationProblem(
+        fleet.coefficients(workload_of(config)),
+        config.cycle_time,
+        fleet.energy_limit_j,
+        total_samples=total_samples(config),
+        staleness=config.scheme_object().staleness,
+        min_samples=min_samples(config),
+        max_samples=[min(pair) if pair else None for pair in limits],
+    )

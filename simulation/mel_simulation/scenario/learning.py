@@ -1,9 +1,6 @@
-"""What one virtual learner does with its task, whoever brings it the task."""
+"""The work of one virtual learner, in the Flower app and in sweeps."""
 
 from __future__ import annotations
-
-import numpy as np
-import numpy.typing as npt
 
 from flwr_mel.clientapp import Assignment
 from mel_simulation.scenario.config import RunConfig
@@ -16,7 +13,6 @@ def learn(
     weights: Weights,
     task: Assignment,
     learner: int,
-    learners: int,
     *,
     batch: int | None = None,
     proximal: float = 0.0,
@@ -26,40 +22,31 @@ def learn(
     Parameters
     ----------
     config : RunConfig
-        The run.
+        The run; `learners` is K.
     weights : list of ndarray
         The global model; left as it is.
     task : Assignment
         Epochs, samples, seed, and in PL the shard.
-    learner, learners : int
-        Which of how many.
+    learner : int
+        From 0.
     batch : int, optional
-        Of the SGD; by default the configuration's.
+        Mini-batch of the SGD; by default the configuration's.
     proximal : float
         mu of FedProx.
 
     Returns
     -------
     weights, samples, loss
-        The new model, how many samples made it, and the loss over the last epoch.
+        The new model, the number of samples it was trained on, and the loss over the last epoch.
     """
-    x, y = task.shard if task.shard is not None else _own(config, task, learner, learners)
+    if task.shard is not None:
+        x, y = task.shard
+    else:
+        data, held = dataset_of(config), local_indices(config, learner)
+        mine = held[task.choose(len(held))]
+        x, y = data.train_x[mine], data.train_y[mine]
+    size = batch or batch_size(config)
     new, loss = train(
-        weights,
-        x,
-        y,
-        task.epochs,
-        batch=batch or batch_size(config),
-        lr=config.learning_rate,
-        rng=task.rng(),
-        proximal=proximal,
+        weights, x, y, task.epochs, batch=size, lr=config.learning_rate, rng=task.rng(), proximal=proximal
     )
     return new, len(y), loss
-
-
-def _own(
-    config: RunConfig, task: Assignment, learner: int, learners: int
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    data, held = dataset_of(config), local_indices(config, learner, learners)
-    mine = held[task.choose(len(held))]
-    return data.train_x[mine], data.train_y[mine]

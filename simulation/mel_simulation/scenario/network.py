@@ -67,12 +67,9 @@ def initial_weights(seed: int, layers: Sequence[int] = LAYERS) -> Weights:
     list of ndarray
         ``[W1, b1, W2, b2, ...]`` in float32, ``W`` of shape (out, in) as in ``torch.nn.Linear``.
     """
-    widths = [count(f"layers[{i}]", width, least=1) for i, width in enumerate(layers)]
-    if len(widths) < 2:
-        raise complain("layers", "at least an input and an output width", list(layers))
     generator = torch.Generator().manual_seed(count("seed", seed))
     weights: Weights = []
-    for fan_in, fan_out in pairwise(widths):
+    for fan_in, fan_out in pairwise(layers):
         draw = torch.randn((fan_out, fan_in), generator=generator) * (2 / fan_in) ** 0.5
         weights += [draw.numpy(), np.zeros(fan_out, dtype=np.float32)]
     return weights
@@ -121,9 +118,9 @@ def train(
     loss : float
         Mean cross-entropy over the last epoch, each sample taken just before the step it is part of.
     """
-    widths = _check(weights, x, y)
-    epochs = count("epochs", epochs, least=1)
-    batch = count("batch", batch, least=1)
+    _check(weights, x, y)
+    count("epochs", epochs, least=1)
+    count("batch", batch, least=1)
     # Divided by the full batch also where the last one is short: this *is* the scaling by n/batch.
     step = -number("lr", lr, above=0.0) / batch
     n = len(x)
@@ -133,7 +130,7 @@ def train(
         layers = _load(weights, active, pixels.shape[1])
         anchors = [w.clone() for w in layers] if proximal else []
         pull = lr * proximal / (1 + lr * proximal)
-        labels = torch.from_numpy(np.eye(widths[-1], dtype=np.float32)[:, y])
+        labels = torch.from_numpy(np.eye(len(weights[-1]), dtype=np.float32)[:, y])
         logits = torch.empty_like(labels)
         batches = {size: _Batch.of(layers, size) for size in {min(batch, n), n % batch} - {0}}
         for _ in range(epochs):
@@ -275,22 +272,9 @@ def _unload(layers: list[torch.Tensor], weights: Weights, active: npt.NDArray[np
     return result
 
 
-def _check(weights: Weights, x: Bytes, y: Bytes) -> list[int]:
-    """Check that weights, samples and labels fit together; return the layer widths."""
-    if len(weights) < 2 or len(weights) % 2:
-        raise complain("weights", "pairs of a matrix and a bias", f"{len(weights)} arrays")
-    if x.ndim != 2 or x.dtype != np.uint8 or not len(x):
-        raise complain("x", "uint8 of shape (n >= 1, features)", f"{x.dtype} of shape {x.shape}")
-    if y.shape != (len(x),) or y.dtype != np.uint8:
-        raise complain("y", f"uint8 of shape ({len(x)},), one label per row of x", f"{y.dtype}{y.shape}")
-    widths = [x.shape[1]]
-    for i, (w, b) in enumerate(zip(weights[::2], weights[1::2], strict=True)):
-        if w.ndim != 2 or w.shape[1] != widths[-1] or b.shape != w.shape[:1]:
-            rule = f"of shape (out, {widths[-1]}) with a bias of shape (out,)"
-            raise complain(f"weights of layer {i + 1}", rule, f"{w.shape} and {b.shape}")
-        if w.dtype != np.float32 or b.dtype != np.float32:
-            raise complain(f"weights of layer {i + 1}", "float32", f"{w.dtype} and {b.dtype}")
-        widths.append(w.shape[0])
-    if int(y.max()) >= widths[-1]:
-        raise complain("y", f"labels from 0 to {widths[-1] - 1}", int(y.max()))
-    return widths
+def _check(weights: Weights, x: Bytes, y: Bytes) -> None:
+    """Check that weights, samples and labels fit together."""
+    if x.ndim != 2 or x.dtype != np.uint8 or not len(x) or x.shape[1] != weights[0].shape[1]:
+        raise complain("x", f"uint8 of shape (n, {weights[0].shape[1]})", f"{x.dtype} of shape {x.shape}")
+    if y.shape != (len(x),) or y.dtype != np.uint8 or int(y.max()) >= len(weights[-1]):
+        raise complain("y", f"uint8 labels below {len(weights[-1])}, one per row of x", f"{y.dtype}{y.shape}")

@@ -1,4 +1,4 @@
-"""The cells of a sweep: which runs a TOML file asks for, and what makes two of them the same training."""
+"""The cells of a sweep: which runs a TOML file asks for."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from flwr_mel._validate import InputError, Phrase, complain, count, number
-from mel_simulation.scenario.config import RunConfig, options, refuse_changed
+from mel_simulation.scenario.config import RunConfig, refuse_changed
 
-#: Options that came after the first results.
-_LATER = {"stragglers", "max_span", "speeds", "rare_labels", "phones", "links"}
+#: Options that came after the first results: keys of cells name them only where they are set.
+_LATER = {"phones": False}
 
 
 class Average(StrEnum):
@@ -29,7 +29,7 @@ class Average(StrEnum):
     HELD = "nova-held"
     """Normalised by the number of steps, weighted by what learners hold."""
     UNIFORM = "uniform"
-    """Everybody counts the same."""
+    """Equal weights."""
 
 
 class Baseline(StrEnum):
@@ -39,7 +39,7 @@ class Baseline(StrEnum):
     WAIT = "fedavg"
     """Fixed epochs; every round waits for the slowest, whatever it costs."""
     DROP = "fedavg-drop"
-    """Fixed epochs; who would miss the deadline or its energy limit is not used."""
+    """Fixed epochs; learners that miss the deadline or their energy limit are not used."""
     PROX = "fedprox"
     """Up to the fixed epochs, as many as fit, with a proximal term."""
     PARTIAL = "partial"
@@ -77,19 +77,17 @@ class Cell:
             object.__setattr__(self, name, kind(getattr(self, name)))
         count("epochs", self.epochs, least=1)
         number("proximal", self.proximal, least=0)
-        self._check_used()
-
-    def _check_used(self) -> None:
-        """Refuse what this cell would not look at."""
         idle = dict.fromkeys(("run_dir", "resume", "api", "target_accuracy"), "left out of a sweep")
         if self.baseline:
-            rules = ("scheme", "staleness", "solver", "handout", "exclude", "stragglers", "max_span")
-            idle |= {name: f"left out with baseline {str(self.baseline)!r}" for name in rules}
+            rules = ("scheme", "staleness", "solver", "handout", "exclude")
+            idle |= dict.fromkeys(rules, f"left out with baseline {str(self.baseline)!r}")
         refuse_changed(self.config, idle)
         if self.baseline is not Baseline.PROX:
             refuse_changed(self, {"proximal": f"left out without baseline {str(Baseline.PROX)!r}"})
         if not self.baseline:
             refuse_changed(self, {"epochs": "left out without a baseline"})
+        if not self.config.learners:
+            raise complain("learners", "at least 1 in every cell", 0)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Cell:
@@ -100,30 +98,20 @@ class Cell:
         return cls(RunConfig.parse(rest), **extra)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all keys, without where results and data lie on this machine."""
+        """Return all that the result depends on, without paths of this machine."""
         values = self.config.as_dict()
         for key in ("run-dir", "data-dir", "resume", "api"):
             del values[key]
-        # Results of before these options are still the cells': they name only what was chosen.
-        for each in options():
-            if each.name in _LATER and values[each.key] == each.default:
-                del values[each.key]
+        for key, default in _LATER.items():
+            if values[key] == default:
+                del values[key]
         own = {key: value for key, value in asdict(self).items() if key != "config"}
         return {**values, **{k: str(v) if isinstance(v, StrEnum) else v for k, v in own.items()}}
 
     @property
-    def lasting(self) -> bool:
-        """Whether updates that took several cycles count in as many, as in `orchestrator.echoes`."""
-        held = self.average is Average.HELD and self.config.mode == "fl"
-        return held and self.config.stragglers == "span" and not self.baseline
-
-    @property
     def key(self) -> str:
-        """A short name that depends on the configuration alone.
-
-        And on the rule where that has changed: results of before are not the cell's any more.
-        """
-        return digest(self.as_dict() | ({"updates": "lasting"} if self.lasting else {}))
+        """A short name that depends on the configuration alone."""
+        return digest(self.as_dict())
 
 
 def digest(value: Any) -> str:
@@ -152,16 +140,13 @@ def read_sweep(path: Path, data_dir: str = "") -> list[Cell]:
         got = Phrase(f"none: {getattr(error, 'strerror', None) or error}")
         remedy = f"Profiles: {', '.join(profiles())}."
         raise complain("the sweep", "a TOML file that can be read", got, remedy, where=str(path)) from error
-    unknown = content.keys() - {"base", "grid"}
-    if unknown or not content.get("grid"):
-        raise complain(str(path), "made of [base] and at least one [[grid]]", sorted(content))
-    if not isinstance(content.get("base", {}), dict):
-        raise complain("base", "a table", content["base"], where=str(path))
-    if not isinstance(content["grid"], list) or not all(isinstance(g, dict) for g in content["grid"]):
-        raise complain("grid", "a list of tables", content["grid"], where=str(path))
-    base = {**content.get("base", {}), **({"data-dir": data_dir} if data_dir else {})}
+    base, grids = content.get("base", {}), content.get("grid", [])
+    tables = isinstance(base, dict) and isinstance(grids, list) and all(isinstance(g, dict) for g in grids)
+    if not tables or not grids or content.keys() - {"base", "grid"}:
+        raise complain(str(path), "made of a table [base] and at least one [[grid]]", sorted(content))
+    base |= {"data-dir": data_dir} if data_dir else {}
     cells: dict[str, Cell] = {}
-    for number_, grid in enumerate(content["grid"], start=1):
+    for number_, grid in enumerate(grids, start=1):
         for values in _combinations(grid):
             try:
                 cell = Cell.parse({**base, **values})
@@ -173,7 +158,7 @@ def read_sweep(path: Path, data_dir: str = "") -> list[Cell]:
 
 
 def profiles() -> dict[str, tuple[Path, str]]:
-    """Return the sweeps that come along: their files, and the comment that each begins with."""
+    """Return the sweeps of the package: their files, and the comment that each begins with."""
     found = {}
     for path in sorted((Path(__file__).parent / "profiles").glob("*.toml")):
         first = path.read_text(encoding="utf-8").splitlines()[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flwr_mel.orchestrator.averaging import Average
+from flwr_mel.cycle.options import Average
 from mel_simulation.arena.rivals.fedavgm import with_momentum
 from mel_simulation.arena.rivals.rival import Rival
 from mel_simulation.arena.rounds import blended, fill, gather

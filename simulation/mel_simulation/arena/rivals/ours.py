@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flwr_mel.allocation import AllocationProblem, Solution, Status, allocate
-from flwr_mel.learners import least_batch
-from flwr_mel.orchestrator.averaging import Average
+from flwr_mel.cycle.options import Average
+from flwr_mel.paper import least_batch
 from flwr_mel.solvers.schemes import SchemeName, scheme
 from mel_simulation.arena.rivals.fedavgm import with_momentum
 from mel_simulation.arena.rivals.rival import Rival

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TypeAlias
 
 from flwr_mel._validate import complain
-from mel_simulation.arena.tasks.task import Task
+from mel_simulation.arena.tasks.cifar import cifar10
+from mel_simulation.arena.tasks.images import Perceptron, perceptron
+from mel_simulation.arena.tasks.task import TorchTask
+from mel_simulation.arena.tasks.text import shakespeare
+
+Task: TypeAlias = Perceptron | TorchTask
 
 #: Names of the tasks.
 TASKS = ("digits", "mnist", "fashion-mnist", "cifar10", "shakespeare")
@@ -25,15 +31,7 @@ def task_of(name: str, data_dir: str, samples: int) -> Task:
         Training samples that are used, the first ones in an order drawn once; 0: all.
     """
     if name in ("digits", "mnist", "fashion-mnist"):
-        from mel_simulation.arena.tasks.images import perceptron  # noqa: PLC0415
-
         return perceptron(name, data_dir, samples)
-    if name == "cifar10":
-        from mel_simulation.arena.tasks.cifar import cifar10  # noqa: PLC0415
-
-        return cifar10(data_dir, samples)
-    if name == "shakespeare":
-        from mel_simulation.arena.tasks.text import shakespeare  # noqa: PLC0415
-
-        return shakespeare(data_dir, samples)
+    if name in ("cifar10", "shakespeare"):
+        return (cifar10 if name == "cifar10" else shakespeare)(data_dir, samples)
     raise complain("task", f"one of {', '.join(TASKS)}", name)

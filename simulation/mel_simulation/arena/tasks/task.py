@@ -1,10 +1,14 @@
-"""A task: samples with labels, and a model that is trained on some of them and judged on others."""
+"""A task: samples with labels, and a model that is trained on some of them and judged on others.
+
+A task has `labels` (by which learners' data differ), `workload`, `batch`, `notice` and the methods `initial`,
+`train`, `evaluate` and `accuracy_on`. `TorchTask` has them for any small torch module.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,48 +21,6 @@ from mel_simulation.scenario.network import Weights, single_thread
 Groups: TypeAlias = npt.NDArray[np.integer]
 #: Test samples by which models are judged: they are looked at several times per round.
 TEST_SAMPLES = 2000
-
-
-class Task(Protocol):
-    """What a learner can do with its rows, and what the server can find out about a model."""
-
-    @property
-    def labels(self) -> Groups:
-        """Label of each training sample, by which learners' data differ."""
-        ...
-
-    @property
-    def workload(self) -> Workload:
-        """What a sample and the model cost."""
-        ...
-
-    @property
-    def notice(self) -> str:
-        """What a reader must know about the data."""
-        ...
-
-    @property
-    def batch(self) -> int:
-        """Samples of one step of SGD."""
-        ...
-
-    def initial(self, seed: int) -> Weights:
-        """Draw a model."""
-        ...
-
-    def train(
-        self, weights: Weights, rows: IntArray, epochs: int, rng: np.random.Generator, proximal: float
-    ) -> tuple[Weights, float]:
-        """Train by SGD on some rows; return the new model and the mean loss over the last epoch."""
-        ...
-
-    def evaluate(self, weights: Weights) -> float:
-        """Return the accuracy on the test set, from 0 to 1."""
-        ...
-
-    def accuracy_on(self, weights: Weights, rows: IntArray) -> float:
-        """Return the accuracy on some training rows (what TiFL asks its tiers for)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +63,10 @@ class TorchTask:
     def train(
         self, weights: Weights, rows: IntArray, epochs: int, rng: np.random.Generator, proximal: float
     ) -> tuple[Weights, float]:
-        """Train as `Task.train` says; the step of a short last batch is scaled by its share."""
+        """Train by SGD on some rows; return the new model and the mean loss over the last epoch.
+
+        The step of a short last batch is scaled by its share.
+        """
         model = self._load(weights)
         parameters: list[torch.Tensor] = list(model.parameters())
         anchors = [p.detach().clone() for p in parameters]

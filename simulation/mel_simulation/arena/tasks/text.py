@@ -14,8 +14,7 @@ from flwr_mel._files import atomically
 from flwr_mel._text import message
 from flwr_mel.costs import Workload
 from mel_simulation.arena.tasks.task import TEST_SAMPLES, TorchTask, first_of
-from mel_simulation.scenario.data import TIMEOUT_S, cache_dir
-from mel_simulation.scenario.idx import DataError
+from mel_simulation.scenario.data import TIMEOUT_S, DataError, cache_dir
 
 _NAME = "tinyshakespeare.txt"
 _URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
@@ -104,6 +103,6 @@ def _read(directory: Path | None) -> str:
         with urlopen(_URL, timeout=TIMEOUT_S) as answer:
             text = answer.read().decode()
     except OSError as error:
-        raise DataError(f"shakespeare cannot be had: {message(error).rstrip('.')}. {remedy}") from error
+        raise DataError(f"shakespeare is not available: {message(error).rstrip('.')}. {remedy}") from error
     atomically(kept, lambda file: file.write(text))
     return str(text)

@@ -1,1 +1,0 @@
-"""``flwr-mel device``: start a device, and say whether it is well."""

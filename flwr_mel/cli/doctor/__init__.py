@@ -1,1 +1,0 @@
-"""``flwr-mel doctor``: whether a device is ready to take part."""

@@ -1,1 +1,0 @@
-"""``flwr-mel plan``: the command, what a plan says, and how it is printed."""

@@ -1,1 +1,0 @@
-"""``flwr-mel profile``: the command, and how it is printed."""

@@ -1,1 +1,0 @@
-"""``flwr-mel recommend``: the command, cross-validation of c, and how it is printed."""

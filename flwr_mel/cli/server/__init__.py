@@ -1,1 +1,0 @@
-"""``flwr-mel server``: set a server up, run it, and say who may take part."""

@@ -1,1 +1,0 @@
-"""``flwr-mel watch``: the command, where a run is, and the two ways to show it."""

@@ -1,0 +1,184 @@
+"""The learners of a cycle as arrays, with the limits of their allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+
+from flwr_mel._validate import MAX_COUNT, FloatArray, IntArray
+from flwr_mel.allocation import AllocationProblem
+from flwr_mel.costs import Coefficients
+from flwr_mel.cycle.options import Options
+from flwr_mel.cycle.state import Learner
+
+#: Most epochs, as a multiple of the project's own.
+_MOST_EPOCHS = 5
+#: Least samples where T is derived: a mini-batch, and more than batch normalisation needs.
+_LEAST_SAMPLES = 32
+
+
+class Follows(Enum):
+    """What the project's clients let themselves be told."""
+
+    BOTH = "epochs and samples"
+    EPOCHS = "epochs"
+    SAMPLES = "samples"
+    NOTHING = "nothing"
+
+    @classmethod
+    def of(cls, learners: Sequence[Learner], options: Options) -> Follows:
+        """Read it off the reports; without any, clients follow everything. One app runs on all clients."""
+        chosen = [x.chooses for x in learners if x.chooses is not None]
+        samples = options.shards is not None or not chosen or any(chosen)
+        epochs = not learners or any(x.reads is not False for x in learners)
+        if epochs:
+            return cls.BOTH if samples else cls.EPOCHS
+        return cls.SAMPLES if samples else cls.NOTHING
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fleet:
+    """Learners to plan for.
+
+    Parameters
+    ----------
+    learners : list of Learner
+        In their order.
+    follows : Follows
+        What they let themselves be told.
+    costs : Coefficients
+        To plan with; where epochs are not followed, an epoch is the project's own number of epochs.
+    energy_limit_j : list of float or None
+        E_k.
+    data : int array
+        The most samples per learner: what it holds, within the bounds of `Robust`.
+    own_epochs : int array
+        The project's own epochs.
+    min_samples : int
+        d_l.
+    max_epochs : int, optional
+        The most epochs; None: no limit.
+    """
+
+    learners: list[Learner]
+    follows: Follows
+    costs: Coefficients
+    energy_limit_j: list[float | None]
+    data: IntArray
+    own_epochs: IntArray
+    min_samples: int
+    max_epochs: int | None
+
+    @classmethod
+    def of(cls, learners: Sequence[Learner], options: Options, follows: Follows) -> Fleet:
+        """Collect what is known about learners with an estimate."""
+        most = options.robust.max_samples or MAX_COUNT
+        data = np.array([most if x.data is None else min(x.data, most) for x in learners], dtype=np.int64)
+        rows = [x.estimate.costs() for x in learners if x.estimate is not None]
+        c2, c1, c0, g2, g1, g0 = np.array(rows, dtype=np.float64).T
+        own = np.array([x.own_epochs or 1 for x in learners], dtype=np.int64)
+        unit = own if follows is Follows.SAMPLES else np.ones_like(own)
+        return cls(
+            learners=list(learners),
+            follows=follows,
+            costs=Coefficients(c2 * unit, c1, c0, g2 * unit, g1, g0),
+            energy_limit_j=[None if x.capability is None else x.capability.energy_limit_j for x in learners],
+            data=data,
+            own_epochs=own,
+            min_samples=_min_samples(options, data, follows),
+            max_epochs=_max_epochs(options, learners, follows),
+        )
+
+    def take(self, index: Sequence[int] | IntArray) -> Fleet:
+        """Return some of the learners."""
+        at = [int(k) for k in index]
+        return replace(
+            self,
+            learners=[self.learners[k] for k in at],
+            costs=self.costs.take(at),
+            energy_limit_j=[self.energy_limit_j[k] for k in at],
+            data=self.data[at],
+            own_epochs=self.own_epochs[at],
+        )
+
+    @property
+    def epochs_told(self) -> bool:
+        """Whether clients follow their epochs."""
+        return self.follows is not Follows.SAMPLES
+
+    @property
+    def smallest(self) -> IntArray:
+        """Samples of each learner's smallest task."""
+        whole = self.follows is Follows.EPOCHS
+        return self.data if whole else np.minimum(self.min_samples, self.data)
+
+    def least_s(self) -> FloatArray:
+        """Return the time of each learner's smallest task."""
+        return self.costs.time_s(1, self.smallest)
+
+    def problem(self, options: Options, time_s: float, total: int) -> AllocationProblem:
+        """Return the allocation problem of these learners.
+
+        Parameters
+        ----------
+        options : Options
+            The staleness cap, and whether T was given.
+        time_s : float
+            T.
+        total : int
+            d.
+        """
+        return AllocationProblem(
+            self.costs,
+            self._deadlines(options, time_s),
+            self.energy_limit_j,
+            total_samples=max(total, 1),
+            staleness=MAX_COUNT if options.staleness is None else options.staleness,
+            min_samples=self.min_samples,
+            max_samples=self.data,
+            max_epochs=self.max_epochs,
+        )
+
+    def _deadlines(self, options: Options, time_s: float) -> float | FloatArray:
+        """Return T, longer for a learner whose smallest task would otherwise not fit.
+
+        A T that was derived skips no learner. A T that was given skips one only if its smallest task does not
+        fit by the costs that it declared or started with: what was learned since, such as a missed reply,
+        makes its task smaller but never removes it.
+        """
+        needed = self.least_s()
+        if (needed <= time_s).all():
+            return time_s
+        if options.time_s is None:
+            return np.maximum(needed, time_s)
+        c2, c1, c0 = np.array([x.estimate.base[:3] for x in self.learners if x.estimate is not None]).T
+        fits = (c2 + c1) * self.smallest + c0 <= time_s
+        return np.where(fits, np.maximum(needed, time_s), time_s)
+
+
+def _min_samples(options: Options, data: IntArray, follows: Follows) -> int:
+    """Return d_l."""
+    if follows is Follows.EPOCHS:
+        return 1
+    if options.min_samples is not None:
+        return options.min_samples
+    if options.best:
+        return LEAST_BEST
+    return 1 if options.time_s is not None else min(_LEAST_SAMPLES, int(data.min()))
+
+
+#: Least samples where T follows from the costs: no client with data of its own is left out.
+LEAST_BEST = 16
+
+
+def _max_epochs(options: Options, learners: Sequence[Learner], follows: Follows) -> int | None:
+    """Return the most epochs: as given, or five times the project's own if it has such a number."""
+    if follows is Follows.SAMPLES:
+        return 1
+    if options.max_epochs is not None:
+        return options.max_epochs
+    own = [x.own_epochs for x in learners if x.own_epochs is not None]
+    return _MOST_EPOCHS * max(own) if own else None

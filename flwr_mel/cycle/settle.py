@@ -1,0 +1,357 @@
+"""Settle a cycle: check the replies, weight them, learn from them, complete the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from flwr_mel._text import printable
+from flwr_mel.cycle.average import Work, blend
+from flwr_mel.cycle.errors import NoWork, failed_text
+from flwr_mel.cycle.estimate import Estimate
+from flwr_mel.cycle.measure import Report, Words
+from flwr_mel.cycle.options import Average, Options
+from flwr_mel.cycle.state import Learner, State, hear
+from flwr_mel.cycle.updates import Arrays, Rejected, check, expected_layout, norm, oversized, scaled
+from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+
+# A learner is taken to do the same work whatever its task is if over so many tasks the work varied by the
+# first factor at least and the time by the second at most.
+_TASKS, _WORK_VARIED, _TIME_VARIED = 3, 3.0, 1.2
+# The first time of a client does not count if its second task is faster by this factor than it suggests.
+_COLD_START = 2.0
+# Counted epochs that differ more than this from the task's are other work than the task's.
+_OTHER_EPOCHS = 1.5
+# Data hardly count if their share in the model is less than this part of their share in all data.
+_HARDLY, _FROM_CYCLE = 0.1, 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reply:
+    """What came back from one client, in neutral terms.
+
+    Parameters
+    ----------
+    arrays : mapping of name to array, optional
+        Views of its update; None if there is none.
+    examples : float, optional
+        The number of examples that the app reports.
+    words : mapping
+        What its mod reports: keys of `flwr_mel.wire`.
+    round_trip_s : float, optional
+        By the server's clock.
+    error : str
+        Why there is no update.
+    """
+
+    arrays: Arrays | None = None
+    examples: object = None
+    words: Words = field(default_factory=dict)
+    round_trip_s: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Update:
+    """An update to aggregate.
+
+    Parameters
+    ----------
+    node : str
+        Whose it is.
+    weight : int
+        What it counts for.
+    arrays : mapping of name to array
+        As it came, or scaled.
+    changed : bool
+        Whether it was scaled.
+    """
+
+    node: str
+    weight: int
+    arrays: Arrays
+    changed: bool
+
+
+def settle(
+    state: State,
+    options: Options,
+    record: CycleRecord,
+    replies: Mapping[str, Reply],
+    model: Arrays,
+    waited_s: float | None = None,
+) -> tuple[State, CycleRecord, list[Update]]:
+    """Return the new state, the completed record and the updates to aggregate, in the order of the tasks.
+
+    Parameters
+    ----------
+    state : State
+        With which the cycle was planned.
+    options : Options
+        What the user asks for.
+    record : CycleRecord
+        From `plan`.
+    replies : mapping of node id to Reply
+        Absent: no reply came in time.
+    model : mapping of name to array
+        Sent to the clients.
+    waited_s : float, optional
+        From sending the tasks to the last reply, by the server's clock.
+    """
+    record = replace(record, learners=[replace(row) for row in record.learners], notes=list(record.notes))
+    good = _checked(record, replies, model, options)
+    learned = [_learned(state.of(row.node), row, replies.get(row.node), options) for row in record.asked]
+    rested = [_rested(state.of(row.node), options) for row in record.learners if not row.asked]
+    state = state.having([*learned, *rested])
+    if record.baseline_s and learned:
+        record.baseline_s = max(x.own_s for x in learned)
+    updates = _weighted(record, good, model, options)
+    virtual = bool(learned) and all(x.simulated and x.costs is not None for x in learned)
+    record.waited_s = None if virtual else waited_s
+    _add_up(record, options)
+    # After `_learned`: the plan rests on what was reported before.
+    state = hear(
+        state, options, {row.node: replies[row.node].words for row in record.asked if row.node in replies}
+    )
+    state = _remarks(state, options, record)
+    state = replace(
+        state,
+        cycle=record.cycle,
+        clock_s=state.clock_s + (record.makespan_s if record.waited_s is None else record.waited_s),
+        energy_j=state.energy_j + record.energy_j,
+        trained=state.trained or bool(updates),
+    )
+    record.clock_s, record.total_energy_j = state.clock_s, state.energy_j
+    failed = [row for row in record.asked if row.outcome in (Outcome.FAILED, Outcome.REJECTED)]
+    if failed and len(failed) == len(record.asked) and not state.trained:
+        raise NoWork(failed_text(failed))
+    return state, record, updates
+
+
+def _checked(
+    record: CycleRecord, replies: Mapping[str, Reply], model: Arrays, options: Options
+) -> dict[str, Arrays]:
+    """Write outcome and weight of each reply into its row; return the arrays that can be averaged."""
+    came = {row.node: replies[row.node] for row in record.asked if row.node in replies}
+    expected = expected_layout(model, [x.arrays for x in came.values() if x.arrays is not None])
+    good: dict[str, Arrays] = {}
+    for row in record.asked:
+        reply = came.get(row.node)
+        if reply is None:
+            row.outcome, row.reason = Outcome.LATE, "no reply in time"
+        elif reply.error or reply.arrays is None:
+            row.outcome, row.reason = Outcome.FAILED, printable(reply.error or "its reply has no arrays", 300)
+        else:
+            try:
+                check(reply.arrays, expected, model)
+                row.weight = _weight(row, reply, options)
+            except Rejected as rejected:
+                row.outcome, row.reason = Outcome.REJECTED, str(rejected)
+            else:
+                row.outcome, good[row.node] = Outcome.USED, reply.arrays
+    return good
+
+
+def _weight(row: LearnerRecord, reply: Reply, options: Options) -> int:
+    """Return the samples that an update counts for: d_k, or fewer if fewer were used.
+
+    In a baseline round it is what the app reports, as without us.
+    """
+    claimed = reply.examples
+    usable = isinstance(claimed, int | float) and not isinstance(claimed, bool) and 0 < claimed < float("inf")
+    if claimed is not None and not usable:
+        raise Rejected(f"it reports {claimed!r} as its number of examples")
+    if row.baseline:
+        weight = max(round(claimed), 1) if isinstance(claimed, int | float) else 1
+    else:
+        used = Report.parse(reply.words).used if options.shards is None else None
+        weight = row.samples if used is None else min(used, row.samples)
+    return weight if options.robust.max_samples is None else min(weight, options.robust.max_samples)
+
+
+def _learned(x: Learner, row: LearnerRecord, reply: Reply | None, options: Options) -> Learner:
+    """Return what is known about a learner after its task; complete its row."""
+    learning = options.learning(declared=x.costs is not None)
+    if reply is None:
+        return replace(x, estimate=None if x.estimate is None else x.estimate.missed(learning))
+    report = Report.parse(reply.words)
+    row.train_s, row.round_trip_s = report.train_s, None if x.simulated else reply.round_trip_s
+    row.samples_used, row.epochs_done = report.used, report.epochs_done
+    if row.outcome is not Outcome.USED:
+        return x
+    seconds = report.train_s if x.simulated else reply.round_trip_s or report.train_s
+    if options.shards is None:
+        x = _followed(x, row, report)
+    if seconds is None:
+        return x
+    used = report.used or (row.weight if row.baseline else row.samples)
+    epochs = report.epochs_done or (x.own_epochs or 1 if row.baseline else row.epochs)
+    if row.baseline:
+        row.time_s = row.time_s or seconds
+        x = replace(x, baseline_s=seconds if x.baseline_s is None else (x.baseline_s + seconds) / 2)
+    if x.estimate is None or _cold_start(x, epochs, used, seconds):
+        train_s = None if x.simulated else report.train_s
+        first = Estimate.measured(epochs, used, seconds, options.learning(declared=False), train_s=train_s)  # type: ignore[arg-type]
+        own_s = first.expected(x.own_epochs or 1, x.data or used)
+        return replace(x, estimate=first, baseline_s=x.baseline_s and min(x.baseline_s, own_s))
+    x = _watched(x, float(epochs if row.baseline else row.epochs) * used, report.train_s or seconds)
+    return replace(
+        x, estimate=x.estimate and x.estimate.observe(epochs, used, seconds, learning, joules=report.joules)
+    )
+
+
+def _cold_start(x: Learner, epochs: float, samples: float, seconds: float) -> bool:
+    """Whether the second task shows that the first one mostly loaded libraries and data."""
+    e = x.estimate
+    if e is None or e.seen or x.costs is not None:
+        return False
+    return _COLD_START * seconds < e.expected(epochs, samples)
+
+
+def _rested(x: Learner, options: Options) -> Learner:
+    """Return a learner after a cycle without a task: what counts against it fades."""
+    learning = options.learning(declared=x.costs is not None)
+    return x if x.estimate is None else replace(x, estimate=x.estimate.rested(learning))
+
+
+def _followed(x: Learner, row: LearnerRecord, report: Report) -> Learner:
+    """Return a learner with what its app lets itself be told, as reported by its mod."""
+    if report.train_s is None:  # no mod spoke
+        return x
+    held = report.held or x.held
+    if row.baseline and held is None:
+        held = report.used or row.weight
+    done, fixed = report.epochs_done, x.fixed
+    if done is not None and not row.baseline:
+        fixed = not row.epochs / _OTHER_EPOCHS <= done <= row.epochs * _OTHER_EPOCHS
+    return replace(
+        x,
+        held=held,
+        own_epochs=report.own_epochs or x.own_epochs,
+        chooses=report.used is not None,
+        reads=x.reads if report.read is None else report.read,
+        fixed=fixed,
+    )
+
+
+def _watched(x: Learner, work: float, seconds: float) -> Learner:
+    """Return a learner with its latest tasks; equal times for very different work show that it is fixed."""
+    seen = (*x.seen, (work, seconds))[-_TASKS:]
+    works, times = [w for w, _ in seen], [s for _, s in seen]
+    same = (
+        len(seen) == _TASKS
+        and max(works) >= _WORK_VARIED * min(works)
+        and max(times) <= _TIME_VARIED * min(times)
+        and x.costs is None
+    )
+    return replace(x, seen=seen, fixed=x.fixed or same)
+
+
+def _weighted(
+    record: CycleRecord, good: Mapping[str, Arrays], model: Arrays, options: Options
+) -> list[Update]:
+    """Return the updates with their weights; changes are scaled for FedNova's average and for `Robust`."""
+    rows = [row for row in record.asked if row.node in good]
+    works = [Work(row.epochs_done or row.epochs or 1, row.weight, row.held) for row in rows]
+    found = blend(options.average, works, options.robust.max_share)
+    factors = list(found.factors)
+    if options.robust.max_norm_ratio is not None:
+        sizes = [norm(good[row.node], model) for row in rows]
+        # Work that does not count is no excuse for a large update.
+        effort = [x.epochs * w for x, w in zip(works, found.weights, strict=True)]
+        shrink = oversized(sizes, effort, options.robust.max_norm_ratio)
+        factors = [a * b for a, b in zip(factors, shrink, strict=True)]
+        for row, factor in zip(rows, shrink, strict=True):
+            row.bounded = f"update scaled to {factor:.1%} of its size" if factor < 1 else ""
+    total, asked = sum(found.weights), sum(found.asked)
+    for row, weight, wanted, share in zip(rows, found.weights, found.asked, found.shares, strict=True):
+        row.share = share
+        if weight < wanted:
+            bounded = f"counts for {weight / total:.1%} of the weight instead of {wanted / asked:.1%}"
+            row.bounded = "; ".join(filter(None, (row.bounded, bounded)))
+    return [
+        Update(row.node, weight, scaled(good[row.node], model, factor), changed=factor != 1)
+        for row, weight, factor in zip(rows, found.weights, factors, strict=True)
+    ]
+
+
+def _add_up(record: CycleRecord, options: Options) -> None:
+    """Write the cycle's time and energy into the record."""
+    asked = record.asked
+    if record.status in ("baseline", "own work"):
+        record.total_samples = record.asked_samples = sum(row.weight for row in asked)
+    if record.status == "baseline":
+        times = [row.round_trip_s or row.train_s or 0.0 for row in asked]
+        record.cycle_time_s = options.time_s or max(times, default=0.0)
+        record.baseline_s = max(times, default=0.0)
+    missing = any(row.outcome in (Outcome.FAILED, Outcome.LATE) for row in asked)
+    planned = max((row.time_s for row in asked), default=0.0)
+    record.makespan_s = max(record.cycle_time_s, planned) if missing else planned
+    record.energy_j = float(sum(row.energy_j for row in asked))
+
+
+_READ = (
+    "Let the client read its epochs from the run config or the message under a usual name such as "
+    "local-epochs, name the key with Rounds(epochs_key=...), or use Assignment.from_message(message).epochs"
+)
+_CHOOSE = (
+    "One more line in the client lets slow devices use fewer samples: loader = "
+    "Assignment.from_message(message).loader(loader), or rows = "
+    "Assignment.from_message(message).choose(len(data)); classic API: Assignment.from_config(config)"
+)
+
+
+def _remarks(state: State, options: Options, record: CycleRecord) -> State:
+    """Note once each what a user should know about how the clients follow their tasks."""
+    used = {row.node: state.of(row.node) for row in record.asked if row.outcome is Outcome.USED}
+    rows = [row for row in record.asked if row.node in used]
+    data, model = sum(row.held or 0 for row in rows), sum(row.share for row in rows)
+    federated = options.shards is None
+    found: dict[str, tuple[Sequence[LearnerRecord], str]] = {
+        "report": (
+            [row for row in rows if row.baseline and row.train_s is None],
+            "no report came with the reply, so it cannot be measured and keeps doing its own work. Put "
+            "mel_mod first in ClientApp(mods=[...])",
+        ),
+        "epochs": (
+            [row for row in rows if federated and used[row.node].reads is False],
+            f"the app does not read its epochs, so epochs are not planned. {_READ}",
+        ),
+        "samples": (
+            [row for row in rows if federated and used[row.node].chooses is False],
+            f"the app uses all its samples in every round, so samples are not planned. {_CHOOSE}",
+        ),
+        "fixed": (
+            [row for row in rows if used[row.node].fixed],
+            "the app reads its epochs but does the same work whatever they are (max_steps, or a fixed "
+            f"number of epochs?), so it is planned with its own work. {_READ}",
+        ),
+        "share": (
+            [
+                row
+                for row in rows
+                if record.cycle >= _FROM_CYCLE
+                and data
+                and model
+                and row.share / model < _HARDLY * (row.held or 0) / data
+            ],
+            "its data hardly count in the model, so labels that only it holds may not be learned. Give it "
+            "more time (cycle_time_s) or a least batch (min_samples)"
+            + ("" if options.average is Average.NOVA_HELD else ", or use average='nova-held'"),
+        ),
+        "bounded": ([row for row in rows if row.bounded], "bounded as Robust(...) asks; see the records"),
+        "problem": (
+            [row for row in rows if used[row.node].problem],
+            next((x.problem for x in used.values() if x.problem), ""),
+        ),
+    }
+    new = {kind: (who, text) for kind, (who, text) in found.items() if who and kind not in state.warned}
+    record.notes += [f"{_names(who)}: {text}" for who, text in new.values()]
+    return replace(state, warned=state.warned | set(new))
+
+
+def _names(rows: Sequence[LearnerRecord]) -> str:
+    """Name a few clients and count the others."""
+    named = ", ".join(printable(row.learner) for row in rows[:3])
+    word = "client" if len(rows) == 1 else "clients"
+    return f"{word} {named}" + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")

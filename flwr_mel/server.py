@@ -1,0 +1,333 @@
+"""The classic strategy: plans in `configure_fit`, checks and weights in `aggregate_fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from queue import Empty, SimpleQueue
+from threading import Thread
+from time import monotonic
+from typing import Any
+
+from flwr.common import (
+    Code,
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    GetPropertiesIns,
+    Parameters,
+    Scalar,
+    ndarrays_to_parameters,
+    parameters_to_ndarrays,
+)
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.server.strategy import FedAvg, Strategy
+
+from flwr_mel import wire
+from flwr_mel._text import printable
+from flwr_mel.cycle.average import weighted_average
+from flwr_mel.cycle.measure import Words
+from flwr_mel.cycle.settle import Reply, Update
+from flwr_mel.cycle.updates import Rejected, decode
+from flwr_mel.strategy import MelStrategy as Common
+from flwr_mel.task_words import task_words
+
+Results = list[tuple[ClientProxy, FitRes]]
+Failures = list[tuple[ClientProxy, FitRes] | BaseException]
+_AT_ONCE = 64
+
+
+class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base class's
+    __doc__ = Common.__doc__
+
+    _kind, _other = Strategy, "flwr_mel.serverapp.MelStrategy"
+
+    def _set_up(self) -> None:
+        self._probes = Probes()
+        self._sent: dict[str, TaskProxy] = {}
+        self._sent_at = 0.0
+
+    def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
+        """Leave it to the wrapped strategy."""
+        self.summary()
+        parameters: Parameters | None = self.strategy.initialize_parameters(client_manager)
+        return parameters
+
+    # --- training ---------------------------------------------------------------------------------------
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Let the wrapped strategy sample the clients, then give each its own task."""
+        self._sent = {}
+        if self.stopped:
+            return []
+        cycle = self.cycle_of(server_round)
+        proposed = self.strategy.configure_fit(cycle, parameters, client_manager)
+        clients = {client.cid: (client, ins) for client, ins in proposed}
+        connected = {**client_manager.all(), **{cid: client for cid, (client, _) in clients.items()}}
+        unknown, awaited = self._meet(clients, connected)
+        timeout_s = self.options.rounds.probe_timeout_s
+        self._probes.ask([connected[cid] for cid in unknown], cycle, timeout_s)
+        simulated = [cid for cid in self._probes.open if cid in connected and self.state.of(cid).simulated]
+        self._hear(self._probes.answers({*awaited, *simulated}, timeout_s))
+        tasks = self._plan(cycle, list(clients), len(connected), views(parameters))
+        idle = [connected[cid] for cid in self._idle(tasks, clients) if cid in connected]
+        self._probes.ask(idle, cycle + 1, timeout_s)
+        instructions: list[tuple[ClientProxy, FitIns]] = []
+        for task in tasks:
+            client, ins = clients[task.node]
+            self._sent[task.node] = proxy = TaskProxy(client)
+            # Instructions of the client's own: strategies share one object among all clients.
+            config = {**ins.config, **task_words(task, self.options)}
+            instructions.append((proxy, FitIns(ins.parameters, config)))
+        self._sent_at = monotonic()
+        return instructions
+
+    def aggregate_fit(
+        self, server_round: int, results: Results, failures: Failures
+    ) -> tuple[Parameters | None, dict[str, Scalar]]:
+        """Check the results, weight them by their tasks' samples, let the wrapped strategy aggregate."""
+        waited_s = monotonic() - self._sent_at
+        _reject_masked(results)
+        came: dict[str, FitRes] = {}
+        for client, result in results:
+            came.setdefault(client.cid, result)
+        replies = {
+            cid: _read(came[cid], proxy) if cid in came else Reply(error=proxy.failure or "no reply")
+            for cid, proxy in self._sent.items()
+        }
+        updates = self._settle(replies, waited_s)
+        if not updates:
+            return None, {}
+        ordered = [(self._sent[x.node].client, _result(came[x.node], x)) for x in updates]
+        parameters, metrics = self.strategy.aggregate_fit(self.cycle_of(server_round), ordered, failures)
+        self._observe(metrics, "train-")
+        return parameters if self._accept(
+            None if parameters is None else views(parameters)
+        ) else None, metrics
+
+    # --- evaluation and the end of a round ------------------------------------------------------------------
+
+    def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
+        """Leave it to the wrapped strategy, and record its metrics."""
+        # A resumed training starts with a model that was evaluated when its round ended.
+        if self.stopped or (server_round == 0 and self._offset):
+            return None
+        result: tuple[float, dict[str, Scalar]] | None = self.strategy.evaluate(
+            self.cycle_of(server_round), parameters
+        )
+        if result is not None:
+            self._observe({"loss": result[0], **result[1]})
+        return result
+
+    def configure_evaluate(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, EvaluateIns]]:
+        """Leave it to the wrapped strategy; there is no evaluation after the training stopped."""
+        if self.stopped:
+            return []
+        cycle = self.cycle_of(server_round)
+        instructions: list[tuple[ClientProxy, EvaluateIns]]
+        instructions = self.strategy.configure_evaluate(cycle, parameters, client_manager)
+        if not instructions:
+            self._close()
+        return instructions
+
+    def aggregate_evaluate(
+        self,
+        server_round: int,
+        results: list[tuple[ClientProxy, EvaluateRes]],
+        failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
+    ) -> tuple[float | None, dict[str, Scalar]]:
+        """Leave it to the wrapped strategy, record its metrics and end the round."""
+        loss, metrics = self.strategy.aggregate_evaluate(self.cycle_of(server_round), results, failures)
+        self._observe({**({} if loss is None else {"loss": loss}), **metrics})
+        self._close()
+        return loss, metrics
+
+
+class TaskProxy(ClientProxy):
+    """A client proxy that notes how long its client took and why it failed.
+
+    The classic API reports failures without saying which client they are from.
+
+    Parameters
+    ----------
+    client : ClientProxy
+        The real one.
+    """
+
+    def __init__(self, client: ClientProxy) -> None:
+        super().__init__(client.cid)
+        self.client = client
+        self.properties = client.properties
+        self.failure = ""
+        self.round_trip_s: float | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what only the real proxy has, such as ``node_id``, which Flower's workflows read."""
+        if name == "client":  # not there yet, while being copied
+            raise AttributeError(name)
+        return getattr(self.client, name)
+
+    def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
+        """Train, and note the time."""
+        start = monotonic()
+        try:
+            result = self.client.fit(ins, timeout, group_id)
+        except Exception as error:
+            self.failure = str(error) or type(error).__name__
+            raise
+        self.round_trip_s = monotonic() - start
+        if result.status.code is not Code.OK:
+            self.failure = result.status.message or str(result.status.code)
+        return result
+
+    def get_properties(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
+        """Pass on."""
+        return self.client.get_properties(ins, timeout, group_id)
+
+    def get_parameters(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
+        """Pass on."""
+        return self.client.get_parameters(ins, timeout, group_id)
+
+    def evaluate(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
+        """Pass on."""
+        return self.client.evaluate(ins, timeout, group_id)
+
+    def reconnect(self, ins: Any, timeout: float | None, group_id: int | None) -> Any:
+        """Pass on."""
+        return self.client.reconnect(ins, timeout, group_id)
+
+
+class Probes:
+    """Questions to clients about their capability, which they answer during the training."""
+
+    def __init__(self) -> None:
+        #: Clients whose answers are still to come.
+        self.open: set[str] = set()
+        self._answers: SimpleQueue[tuple[str, Words | None]] = SimpleQueue()
+
+    def ask(self, clients: Sequence[ClientProxy], cycle: int, timeout_s: float) -> None:
+        """Send probes and return at once; a client with an open probe is not asked again.
+
+        Parameters
+        ----------
+        clients : sequence of ClientProxy
+            Asked in parallel.
+        cycle : int
+            The coming round.
+        timeout_s : float
+            After which a probe expires.
+        """
+        waiting: SimpleQueue[ClientProxy] = SimpleQueue()
+        new = [client for client in clients if client.cid not in self.open]
+        for client in new:
+            waiting.put(client)
+        self.open |= {client.cid for client in new}
+
+        def work() -> None:
+            while True:
+                try:
+                    client = waiting.get_nowait()
+                except Empty:
+                    return
+                self._answers.put((client.cid, _answer(client, cycle, timeout_s)))
+
+        # Daemons: a client that never answers must not keep the finished program alive.
+        for _ in range(min(len(new), _AT_ONCE)):
+            Thread(target=work, daemon=True).start()
+
+    def answers(self, awaited: Collection[str], timeout_s: float) -> dict[str, Words | None]:
+        """Return the answers that came; None for an awaited client that did not answer.
+
+        Parameters
+        ----------
+        awaited : collection of str
+            Clients to wait for.
+        timeout_s : float
+            How long.
+        """
+        heard: dict[str, Words | None] = {}
+        end = monotonic() + timeout_s
+        while True:
+            missing = self.open.intersection(awaited)
+            try:
+                cid, answer = self._answers.get(timeout=max(end - monotonic(), 0.0) if missing else 0.0)
+            except Empty:
+                self.open -= missing
+                return heard | dict.fromkeys(missing)
+            if cid in self.open:
+                heard[cid] = answer
+                self.open.remove(cid)
+
+
+def _answer(client: ClientProxy, cycle: int, timeout_s: float) -> Words | None:
+    """Probe one client."""
+    try:
+        result = client.get_properties(GetPropertiesIns({wire.PROBE: cycle}), timeout_s, cycle)
+    except Exception as error:
+        reason = printable(" ".join(str(error).split()), 200)
+        return {wire.PROBLEM: f"it has no mel_mod: the probe failed with {reason}"}
+    return dict(result.properties) if result.status.code is Code.OK else {}
+
+
+def views(parameters: Parameters) -> dict[str, Any]:
+    """Return views of the arrays, by their position."""
+    return {str(i): decode(str(i), data) for i, data in enumerate(parameters.tensors)}
+
+
+def _read(result: FitRes, proxy: TaskProxy) -> Reply:
+    """Return a result in neutral terms."""
+    words = {key: value for key, value in result.metrics.items() if key.startswith("mel-")}
+    if proxy.failure:
+        return Reply(words=words, round_trip_s=proxy.round_trip_s, error=proxy.failure)
+    try:
+        arrays = views(result.parameters)
+    except Rejected as rejected:
+        return Reply(words=words, round_trip_s=proxy.round_trip_s, error=str(rejected))
+    return Reply(arrays, result.num_examples, words, proxy.round_trip_s)
+
+
+def _result(result: FitRes, update: Update) -> FitRes:
+    """Return a result for the wrapped strategy: our weight, scaled arrays, no report."""
+    metrics = {key: value for key, value in result.metrics.items() if not key.startswith("mel-")}
+    parameters = result.parameters
+    if update.changed:
+        parameters = ndarrays_to_parameters(list(update.arrays.values()))
+    return FitRes(result.status, parameters, update.weight, metrics)
+
+
+def _reject_masked(results: Results) -> None:
+    """Raise for secure aggregation, whose workflow hands every client the one unmasked average."""
+    if len(results) > 1 and all(result.parameters is results[0][1].parameters for _, result in results):
+        raise RuntimeError(
+            "these results come from secure aggregation (SecAgg+), which hides the clients' own updates: "
+            "MelStrategy can neither check nor weight them. Use one or the other"
+        )
+
+
+class MelFedAvg(FedAvg):
+    """FedAvg with the d_k-weighted average in double precision.
+
+    The same bits as `flwr_mel.serverapp.MelFedAvg` in the Message API: Flower's own two FedAvg round
+    differently.
+    """
+
+    def aggregate_fit(
+        self,
+        server_round: int,  # noqa: ARG002
+        results: Results,
+        failures: Failures,
+    ) -> tuple[Parameters | None, dict[str, Scalar]]:
+        """Average parameters with `weighted_average`; metrics as FedAvg does."""
+        if not results or (failures and not self.accept_failures):
+            return None, {}
+        updates = [parameters_to_ndarrays(result.parameters) for _, result in results]
+        average = weighted_average(updates, [result.num_examples for _, result in results])
+        metrics: dict[str, Scalar] = {}
+        if self.fit_metrics_aggregation_fn is not None:
+            metrics = self.fit_metrics_aggregation_fn([(r.num_examples, r.metrics) for _, r in results])
+        return ndarrays_to_parameters(average), metrics

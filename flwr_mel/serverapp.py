@@ -1,0 +1,470 @@
+"""The Message API strategy: plans in `configure_train`, checks and weights in `aggregate_train`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
+
+from flwr_mel import wire
+from flwr_mel._text import printable
+from flwr_mel.cycle.average import weighted_average
+from flwr_mel.cycle.measure import Words
+from flwr_mel.cycle.settle import Reply, Update
+from flwr_mel.cycle.state import Task
+from flwr_mel.cycle.updates import Arrays, Rejected, decode
+from flwr_mel.records import CycleRecord
+from flwr_mel.strategy import MelStrategy as Common
+from flwr_mel.strategy import weight_key
+from flwr_mel.task_words import task_words
+
+EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+_ROUND = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
+#: How Flower names numpy's format, and its error code for a message that outlived its time to live.
+_NUMPY, _EXPIRED = "numpy.ndarray", 3
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _PAUSE = 0.02, 1.0, 0.02
+
+
+@dataclass
+class MelResult(Result):
+    """Flower's result, why training stopped, and the records of the last rounds.
+
+    Parameters
+    ----------
+    stopped : str
+        The reason that a callback gave; "" if all rounds were run.
+    records : list of CycleRecord
+        The last 100; callbacks such as `JsonlWriter` receive all.
+    """
+
+    stopped: str = ""
+    records: list[CycleRecord] = field(default_factory=list)
+
+
+class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base class's
+    __doc__ = Common.__doc__
+
+    _kind, _other = Strategy, "flwr_mel.server.MelStrategy"
+
+    def _set_up(self) -> None:
+        self._grid: TimedGrid | None = None
+        self._probes = Probes()
+        self._sent: dict[str, Message] = {}
+        self._sent_at = 0.0
+        self._evaluates = False
+
+    # --- training ---------------------------------------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Let the wrapped strategy sample the clients, then give each its own task."""
+        self._sent = {}
+        if self.stopped:
+            return []
+        cycle = self.cycle_of(server_round)
+        proposed = self.strategy.configure_train(cycle, arrays, config, grid)
+        by_node = {str(message.metadata.dst_node_id): message for message in proposed}
+        connected = {*map(str, grid.get_node_ids()), *by_node}
+        unknown, awaited = self._meet(by_node, connected)
+        self._probes.ask(unknown, cycle, grid, self.options.rounds.probe_timeout_s)
+        simulated = [node for node in self._probes.open if self.state.of(node).simulated]
+        self._hear(self._probes.answers(grid, {*awaited, *simulated}, self.options.rounds.probe_timeout_s))
+        tasks = self._plan(cycle, list(by_node), len(connected), views(arrays))
+        self._probes.ask(self._idle(tasks, by_node), cycle + 1, grid, self.options.rounds.probe_timeout_s)
+        deadline_s = None if self._record is None else self.options.deadline_s(self._record.cycle_time_s)
+        if self._grid is not None:
+            self._grid.deadline_s = deadline_s
+        self._sent = {task.node: self._message(by_node[task.node], task, deadline_s) for task in tasks}
+        self._sent_at = monotonic()
+        return list(self._sent.values())
+
+    def _message(self, template: Message, task: Task, ttl: float | None) -> Message:
+        """Build a message of the client's own: strategies share one content among all clients.
+
+        The task goes into the one ConfigRecord that is there, because Flower's DP mods take only one.
+        """
+        content = RecordDict(dict(template.content))
+        configs = content.config_records
+        name = next(iter(configs)) if len(configs) == 1 else wire.RECORD
+        content[name] = ConfigRecord({**configs.get(name, {}), **task_words(task, self.options)})
+        return Message(
+            content,
+            dst_node_id=template.metadata.dst_node_id,
+            message_type=template.metadata.message_type,
+            ttl=template.metadata.ttl if ttl is None else ttl,
+            group_id=template.metadata.group_id,
+        )
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Check the replies, weight them by their tasks' samples, let the wrapped strategy aggregate."""
+        waited_s = monotonic() - self._sent_at
+        key = weight_key(self.strategy)
+        came = self._by_node(replies)
+        took = {} if self._grid is None else self._grid.took_s
+        trips = {node: took.get(message.metadata.message_id) for node, message in self._sent.items()}
+        read = {node: _read(reply, key, trips.get(node)) for node, reply in came.items()}
+        updates = self._settle({node: reply for node, reply in read.items() if reply is not None}, waited_s)
+        if not updates:
+            return None, None
+        for update in updates:
+            came[update.node].content = _content(came[update.node].content, update, key)
+        ordered = [came[update.node] for update in updates]
+        arrays, metrics = self.strategy.aggregate_train(self.cycle_of(server_round), ordered)
+        self._observe(metrics, "train-")
+        return arrays if self._accept(None if arrays is None else views(arrays)) else None, metrics
+
+    def _by_node(self, replies: Iterable[Message]) -> dict[str, Message]:
+        """Return the replies by node: errors of the engine carry its own id, not the node's."""
+        sent_to = {message.metadata.message_id: node for node, message in self._sent.items()}
+        found: dict[str, Message] = {}
+        for reply in replies:
+            node = sent_to.get(reply.metadata.reply_to_message_id)
+            # The first reply counts, and no client answers for another.
+            if node is not None and (reply.has_error() or str(reply.metadata.src_node_id) == node):
+                found.setdefault(node, reply)
+        return found
+
+    # --- evaluation and the end of a round ------------------------------------------------------------------
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Leave evaluation to the wrapped strategy; there is none after the training stopped."""
+        if self._grid is not None:
+            self._grid.deadline_s = None
+        if self.stopped:
+            return []
+        cycle = self.cycle_of(server_round)
+        messages: Iterable[Message] = self.strategy.configure_evaluate(cycle, arrays, config, grid)
+        return messages
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Leave aggregation to the wrapped strategy, and record its metrics."""
+        metrics: MetricRecord | None = self.strategy.aggregate_evaluate(self.cycle_of(server_round), replies)
+        self._observe(metrics)
+        if not self._evaluates:
+            self._close()
+        return metrics
+
+    def watch(self, evaluate_fn: EvaluateFn | None) -> EvaluateFn | None:
+        """Wrap a server-side evaluation so that records and callbacks see its metrics.
+
+        `start` does this itself. Call it if another strategy, such as a DP wrapper, is the outermost.
+
+        Parameters
+        ----------
+        evaluate_fn : callable or None
+            As for `start`.
+        """
+        if evaluate_fn is None:
+            return None
+        self._evaluates = True
+
+        def watched(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            # A resumed training starts with a model that was evaluated when its round ended.
+            if self.stopped or (server_round == 0 and self._offset):
+                return None
+            metrics = evaluate_fn(self.cycle_of(server_round), arrays)
+            self._observe(metrics)
+            self._close()
+            return metrics
+
+        return watched
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFn | None = None,
+        **own: Any,
+    ) -> Result:
+        """Run the training, with the wrapped strategy's own `start` if it has one.
+
+        Parameters
+        ----------
+        grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+            As for Flower's `Strategy.start`.
+        **own
+            Further arguments of the wrapped strategy's `start`.
+        """
+        self._grid = grid if isinstance(grid, TimedGrid) else TimedGrid(grid)
+        given: dict[str, Any] = {
+            "grid": self._grid,
+            "initial_arrays": initial_arrays,
+            "num_rounds": num_rounds,
+            "timeout": timeout,
+            "train_config": train_config,
+            "evaluate_config": evaluate_config,
+            "evaluate_fn": self.watch(evaluate_fn),
+        }
+        if type(self.strategy).start is Strategy.start:
+            result: Any = super().start(**given)
+        else:
+            self.summary()
+            result = self._own_loop().start(**given, **own)
+        self._finish()
+        if type(result) is not Result:  # an own `start` may return anything
+            return result  # type: ignore[no-any-return]
+        if not result.arrays:  # no update was used: the model stays
+            result.arrays = initial_arrays
+        for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"):
+            setattr(result, kind, {self.cycle_of(n): x for n, x in getattr(result, kind).items()})
+        return MelResult(**vars(result), stopped=self.stopped, records=list(self.records))
+
+    def _own_loop(self) -> Strategy:
+        """Return the wrapped strategy with our four methods of a round, for its own `start` to call.
+
+        It is an object of a subclass that shares the attributes of the wrapped strategy, so that what `start`
+        writes stays there.
+        """
+        rounds = {name: staticmethod(getattr(self, name)) for name in _ROUND}
+        kind = type(type(self.strategy).__name__, (type(self.strategy),), rounds)
+        loop: Strategy = object.__new__(kind)
+        loop.__dict__ = self.strategy.__dict__
+        return loop
+
+
+class TimedGrid(Grid):
+    """A grid that notes when each reply came, and stops waiting at a deadline.
+
+    Parameters
+    ----------
+    grid : Grid
+        Carries the messages.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._carrier = grid
+        self.deadline_s: float | None = None
+        #: Seconds from sending the latest messages to their replies, by message id.
+        self.took_s: dict[str, float] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what only the grid below has."""
+        if name == "_carrier":  # not there yet, while being copied
+            raise AttributeError(name)
+        return getattr(self._carrier, name)
+
+    def set_run(self, run: Any) -> None:
+        """Pass on."""
+        self._carrier.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        """Pass on."""
+        return self._carrier.run
+
+    def create_message(self, *given: Any, **more: Any) -> Message:
+        """Pass on."""
+        return self._carrier.create_message(*given, **more)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Pass on."""
+        return self._carrier.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Pass on."""
+        return self._carrier.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Pass on."""
+        return self._carrier.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages and wait for the replies, at most until the timeout or the deadline."""
+        limits = [t for t in (timeout, self.deadline_s) if t is not None]
+        start = monotonic()
+        open_ids = set(self.push_messages(messages))
+        self.took_s, replies = {}, []
+        while open_ids:
+            for reply in self.pull_messages(open_ids):
+                answered = reply.metadata.reply_to_message_id
+                self.took_s[answered] = monotonic() - start
+                open_ids.discard(answered)
+                replies.append(reply)
+            waited = monotonic() - start
+            left = min(limits) - waited if limits else float("inf")
+            if left <= 0 or not open_ids:
+                break
+            sleep(min(pause_s(waited), left))
+        return replies
+
+
+def pause_s(waited: float) -> float:
+    """Return how long to wait before looking for replies again: a fiftieth of the time waited so far."""
+    return min(max(_PAUSE * waited, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+
+
+class Probes:
+    """Questions to clients about their capability, which they answer during the training.
+
+    A probe is a train message without a model: the mod answers it without calling the app.
+    """
+
+    def __init__(self) -> None:
+        #: Nodes whose answers are still to come, with the id of the probe.
+        self.open: dict[str, str] = {}
+
+    def ask(self, nodes: Collection[str], cycle: int, grid: Grid, timeout_s: float) -> None:
+        """Send probes and return at once; a client with an open probe is not asked again.
+
+        Parameters
+        ----------
+        nodes : collection of str
+            The clients.
+        cycle : int
+            The coming round.
+        grid : Grid
+            Carries the messages.
+        timeout_s : float
+            After which a probe expires.
+        """
+        probes = {
+            node: Message(
+                RecordDict({wire.RECORD: ConfigRecord({wire.PROBE: cycle})}),
+                dst_node_id=int(node),
+                message_type=MessageType.TRAIN,
+                ttl=timeout_s,
+            )
+            for node in nodes
+            if node not in self.open
+        }
+        if probes:
+            list(grid.push_messages(probes.values()))
+            self.open |= {node: probe.metadata.message_id for node, probe in probes.items()}
+
+    def answers(self, grid: Grid, awaited: Collection[str], timeout_s: float) -> dict[str, Words | None]:
+        """Return the answers that came; None for an awaited client that did not answer.
+
+        Parameters
+        ----------
+        grid : Grid
+            Carries the messages.
+        awaited : collection of str
+            Clients to wait for.
+        timeout_s : float
+            How long.
+        """
+        heard: dict[str, Words | None] = {}
+        start = monotonic()
+        while self.open:
+            node_of = {probe: node for node, probe in self.open.items()}
+            for reply in grid.pull_messages(list(node_of)):
+                node = node_of.get(reply.metadata.reply_to_message_id)
+                if node is not None and (reply.has_error() or str(reply.metadata.src_node_id) == node):
+                    del self.open[node]
+                    heard[node] = _answer(reply)
+            missing = [node for node in awaited if node in self.open]
+            waited = monotonic() - start
+            if not missing or waited >= timeout_s:
+                for node in missing:
+                    del self.open[node]
+                return heard | dict.fromkeys(missing)
+            sleep(min(pause_s(waited), timeout_s - waited))
+        return heard
+
+
+def _answer(reply: Message) -> Words | None:
+    """Return the words of an answer; what came instead of one is the problem."""
+    if not reply.has_error():
+        return _words(reply)
+    if reply.error.code == _EXPIRED:
+        return None
+    reason = " ".join((reply.error.reason or "").split())
+    return {wire.PROBLEM: f"it has no mel_mod: the probe failed with {printable(reason, 200)}"}
+
+
+def _words(reply: Message) -> dict[str, object]:
+    """Return what the mod attached to a reply."""
+    record = reply.content.config_records.get(wire.RECORD) if reply.has_content() else None
+    return {} if record is None else dict(record)
+
+
+def _read(reply: Message, key: str, round_trip_s: float | None) -> Reply | None:
+    """Return a reply in neutral terms; None: it expired."""
+    if reply.has_error():
+        if reply.error.code == _EXPIRED:
+            return None
+        return Reply(
+            error=" ".join((reply.error.reason or "no reason given").split()), round_trip_s=round_trip_s
+        )
+    words, metrics = _words(reply), list(reply.content.metric_records.values())
+    if len(metrics) != 1 or not reply.content.array_records:
+        found = f"{len(reply.content.array_records)} ArrayRecords and {len(metrics)} MetricRecords"
+        return Reply(words=words, error=f"its reply has {found}; one MetricRecord and the arrays are needed")
+    try:
+        arrays = {name: x for record in _named(reply.content) for name, x in record.items()}
+    except Rejected as rejected:
+        return Reply(words=words, round_trip_s=round_trip_s, error=str(rejected))
+    return Reply(arrays, metrics[0].get(key), words, round_trip_s)
+
+
+def _named(content: RecordDict) -> Iterable[Arrays]:
+    """Yield views of the arrays of each ArrayRecord; several records have their names before the arrays'."""
+    records = content.array_records
+    for name, record in records.items():
+        yield views(record, "" if len(records) == 1 else f"{name}/")
+
+
+def views(record: ArrayRecord, prefix: str = "") -> dict[str, Any]:
+    """Return views of the arrays of a record."""
+    found = {}
+    for name, array in record.items():
+        if array.stype != _NUMPY:
+            raise Rejected(f"array {name[:60]} has the format {array.stype[:40]!r} instead of numpy's")
+        found[f"{prefix}{name}"] = decode(name, array.data)
+    return found
+
+
+def _content(content: RecordDict, update: Update, key: str) -> RecordDict:
+    """Return a reply's content for the wrapped strategy: our weight, scaled arrays, no report."""
+    new = {name: record for name, record in content.items() if name != wire.RECORD}
+    if update.changed:
+        many = len(content.array_records) > 1
+        for name, record in content.array_records.items():
+            scaled = {k: update.arrays[f"{name}/{k}" if many else k] for k in record}
+            new[name] = ArrayRecord({k: Array(x) for k, x in scaled.items()})
+    for name, metrics in content.metric_records.items():
+        new[name] = MetricRecord({**metrics, key: update.weight})
+    return RecordDict(new)
+
+
+class MelFedAvg(FedAvg):
+    """FedAvg with the d_k-weighted average in double precision.
+
+    The same bits as `flwr_mel.server.MelFedAvg` in the classic API: Flower's own two FedAvg round
+    differently.
+    """
+
+    def aggregate_train(
+        self,
+        server_round: int,  # noqa: ARG002
+        replies: Iterable[Message],
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Average arrays with `weighted_average`; metrics as FedAvg does."""
+        contents = [reply.content for reply in replies if reply.has_content()]
+        if not contents:
+            return None, None
+        records = [next(iter(content.array_records.values())) for content in contents]
+        weights: Sequence[Any] = [
+            next(iter(c.metric_records.values()))[self.weighted_by_key] for c in contents
+        ]
+        arrays = weighted_average(
+            [[array.numpy() for array in record.values()] for record in records], weights
+        )
+        average = ArrayRecord({k: Array(a) for k, a in zip(records[0], arrays, strict=True)})
+        return average, self.train_metrics_aggr_fn(contents, self.weighted_by_key)

@@ -1,0 +1,431 @@
+"""What the strategies of both Flower APIs share: keywords, state, log lines, callbacks.
+
+`flwr_mel.serverapp.MelStrategy` (Message API) and `flwr_mel.server.MelStrategy` (classic API) translate
+between Flower's messages and the neutral values of `flwr_mel.cycle`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from time import time
+from typing import Any, ClassVar
+
+from flwr_mel._validate import Phrase, complain
+from flwr_mel.allocation import Solver
+from flwr_mel.costs import Workload
+from flwr_mel.cycle.errors import NoWork, failed_text
+from flwr_mel.cycle.measure import Words
+from flwr_mel.cycle.options import Average, Estimation, Options, Robust, Rounds, Shards
+from flwr_mel.cycle.plan import plan
+from flwr_mel.cycle.settle import Reply, Update, settle
+from flwr_mel.cycle.state import State, Task, hear, meet
+from flwr_mel.cycle.updates import Arrays, not_finite
+from flwr_mel.devices import Device, Measured
+from flwr_mel.records import Callback, CycleRecord, Outcome, title
+from flwr_mel.solvers.exact import Exact
+from flwr_mel.solvers.rate import Rate
+
+log = logging.getLogger("flwr.mel")
+
+#: Records that `MelStrategy.records` keeps: memory must not grow with the number of rounds.
+KEEP_RECORDS = 100
+#: Clients are equally fast if their times per sample differ by less than this factor.
+_EQUAL = 1.5
+#: Probes to clients without a task, per round.
+_PROBES = 200
+_EXACT, _ROBUST, _ROUNDS = Exact(), Robust(), Rounds()
+_SHORT = (
+    "rounds are short now: {:.3g} s and {:,} samples. Count time, energy or accuracy instead of rounds: "
+    "callbacks=[Stopping(time_s=...)] with a large num_rounds"
+)
+#: Strategies of Flower whose updates are not arrays in numpy's format, by name: some cannot be imported here.
+_NO_ARRAYS = {
+    "FedXgbBagging": "trees",
+    "FedXgbCyclic": "trees",
+    "FedXgbNnAvg": "trees",
+    "FedAvgAndroid": "buffers of TensorFlow Lite",
+}
+#: Strategies of Flower that do not average by weights.
+_NO_AVERAGE = {"Bulyan", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "QFedAvg"}
+
+
+class MelStrategy:
+    """Plans every round of a wrapped Flower strategy for clients of unequal speed.
+
+    Each client gets its own number of epochs and samples, so that all reply within the round time and within
+    their energy limits. Without a round time the first round is the project's own, is measured, and sets it.
+
+    A cycle of the paper is a round of Flower, and a learner is a client.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        A strategy of the same API. It samples the clients and aggregates their updates.
+    cycle_time_s : float or "best", optional
+        T: all clients reply within this time. None: derived from the first round. "best": short rounds whose
+        T and samples follow from the costs; see `flwr_mel.solvers.rate.Rate`.
+    total_samples : int, optional
+        d, for all connected clients together; a round with some of them gets its share. None: all data.
+    staleness : int, optional
+        c: the epochs of two clients differ by at most this. None: no cap.
+    min_samples : int, optional
+        The least samples of a client with a task. None: 32 or what the smallest client holds where T is
+        derived, otherwise 1.
+    max_epochs : int, optional
+        The most epochs of a client. None: five times the project's own number if it has one, else no limit.
+    solver : Solver or str
+        `Exact()`, another solver of `flwr_mel.solvers`, or an objective by name. With "best": `Rate(...)`.
+    workload : Workload, optional
+        The training job, for clients that declare physical values (clock, link, power).
+    default_device : Device or Measured, optional
+        Assumed for clients that declare nothing, instead of measuring them.
+    shards : Shards, optional
+        Data on the server that are sent to the clients (parallelized learning).
+    average : str
+        "samples" (weights d_k, as in the paper), "nova" or "nova-held" (FedNova's average).
+    estimation : Estimation, optional
+        Learn the costs of all clients from their replies. None: of clients without a profile only.
+    robust : Robust
+        Bounds on what one client can do to the model; all off by default.
+    rounds : Rounds
+        Deadline, probe timeout, behaviour when the samples do not fit, epochs key.
+    callbacks : iterable of callables
+        Each receives every finished `CycleRecord` and may return a reason to stop, as `Stopping` does.
+    seed : int
+        One seed gives one result.
+    """
+
+    #: The API's own class of strategies, and where the other API's MelStrategy is.
+    _kind: ClassVar[type]
+    _other: ClassVar[str]
+
+    def __init__(
+        self,
+        strategy: Any,
+        *,
+        cycle_time_s: float | str | None = None,
+        total_samples: int | None = None,
+        staleness: int | None = None,
+        min_samples: int | None = None,
+        max_epochs: int | None = None,
+        solver: Solver | Rate | str = _EXACT,
+        workload: Workload | None = None,
+        default_device: Device | Measured | None = None,
+        shards: Shards | None = None,
+        average: Average | str = Average.SAMPLES,
+        estimation: Estimation | None = None,
+        robust: Robust = _ROBUST,
+        rounds: Rounds = _ROUNDS,
+        callbacks: Iterable[Callback] = (),
+        seed: int = 0,
+    ) -> None:
+        _check_inner(strategy, self._kind, self._other)
+        self.options = Options(
+            cycle_time_s=cycle_time_s,
+            total_samples=total_samples,
+            staleness=staleness,
+            min_samples=min_samples,
+            max_epochs=max_epochs,
+            solver=solver,  # type: ignore[arg-type]
+            workload=workload,
+            default_device=default_device,
+            shards=shards,
+            average=average,  # type: ignore[arg-type]
+            estimation=estimation,
+            robust=robust,
+            rounds=rounds,
+            seed=seed,
+        )
+        _check_average(strategy, self.options.average)
+        self.strategy = strategy
+        self.callbacks = _callables(callbacks)
+        self.state = State()
+        self.records: deque[CycleRecord] = deque(maxlen=KEEP_RECORDS)
+        self._record: CycleRecord | None = None
+        self._settled = True
+        self._model: Arrays = {}
+        self._offset = 0
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Create what only one of the APIs needs."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what only the wrapped strategy has: its own methods and attributes."""
+        if name.startswith("__") or "strategy" not in self.__dict__:  # or not there yet, while being copied
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.strategy, name)
+
+    @property
+    def stopped(self) -> str:
+        """Why training stopped; "" while it goes on."""
+        return self.state.stopped
+
+    def cycle_of(self, server_round: int) -> int:
+        """Return the number of a round, those before a resume included."""
+        return self._offset + server_round
+
+    def resume(self, state: State, records: Sequence[CycleRecord] = ()) -> None:
+        """Continue after the last round of a checkpoint.
+
+        Parameters
+        ----------
+        state : State
+            Of the checkpoint.
+        records : sequence of CycleRecord
+            The last rounds before it.
+        """
+        here = self.state
+        self.state = replace(state, keys=here.keys, learners={**here.learners, **state.learners})
+        self._offset = state.cycle
+        self.records.extend(records)
+
+    def summary(self) -> None:
+        """Log the settings, then those of the wrapped strategy."""
+        o = self.options
+        time_s = "derived from the first round" if o.time_s is None else f"{o.time_s:g} s"
+        time_s = "follows from the costs" if o.best else time_s
+        samples = "all data" if o.total_samples is None else f"{o.total_samples:,}"
+        cap = "no cap" if o.staleness is None else str(o.staleness)
+        solver = type(o.solver).__name__
+        learned = "all clients" if o.estimation else "clients without a profile"
+        log.info("\t├──> MelStrategy around %s:", type(self.strategy).__name__)
+        log.info("\t│\t├── round time T: %s | samples: %s | staleness: %s", time_s, samples, cap)
+        log.info("\t│\t└── solver: %s | average: %s | costs learned for: %s", solver, o.average, learned)
+        if callable(inner := getattr(self.strategy, "summary", None)):
+            inner()
+
+    # --- one round ------------------------------------------------------------------------------------
+
+    def _meet(self, nodes: Collection[str], connected: Collection[str]) -> tuple[list[str], list[str]]:
+        """Begin a round; return the clients to probe, and those whose answers the round waits for.
+
+        It waits while fewer than half of the clients are known, and not for a client that never answered.
+        """
+        self._close()
+        self.state = meet(self.state, {*nodes, *connected})
+        unknown = [node for node in nodes if not self.state.of(node).answered]
+        silent = [node for node in unknown if self.state.of(node).problem]
+        wait = 2 * len(unknown) > len(nodes)
+        return unknown, [node for node in unknown if wait and node not in silent]
+
+    def _hear(self, answers: Mapping[str, Words | None]) -> None:
+        """Take in what clients report about themselves."""
+        self.state = hear(self.state, self.options, answers)
+
+    def _plan(self, cycle: int, nodes: Sequence[str], connected: int, model: Arrays) -> tuple[Task, ...]:
+        """Plan the round and log it."""
+        self._model = model
+        self.state, tasks, record = plan(self.state, self.options, cycle, nodes, connected)
+        if any(not self.state.of(node).simulated for node in nodes):
+            record.began_at = time()
+        self._record, self._settled = record, False
+        if self.options.best and tasks and tasks[0].samples and "best" not in self.state.warned:
+            self.state = replace(self.state, warned=self.state.warned | {"best"})
+            log.info("%s", _SHORT.format(record.cycle_time_s, record.total_samples))
+        for row in record.learners:
+            log.debug("round %d, %s", cycle, row.describe())
+        if not tasks:
+            log.warning(
+                "round %d: no client has a task: %s", cycle, "; ".join(record.notes) or _reasons(record)
+            )
+        return tasks
+
+    def _idle(self, tasks: Sequence[Task], nodes: Iterable[str]) -> list[str]:
+        """Return clients to probe during the round: those without a task, and others that are not known."""
+        busy = {task.node for task in tasks}
+        idle = [node for node in nodes if node not in busy]
+        unknown = (n for n in self.state.keys if n not in busy and not self.state.of(n).answered)
+        return [*dict.fromkeys([*idle, *sorted(unknown)])][:_PROBES]
+
+    def _settle(self, replies: Mapping[str, Reply], waited_s: float | None) -> list[Update]:
+        """Check and weight the replies, and log the round."""
+        if self._record is None or self._settled:
+            return []
+        self._settled = True
+        before = len(self._record.notes)
+        try:
+            self.state, self._record, updates = settle(
+                self.state, self.options, self._record, replies, self._model, waited_s
+            )
+        except NoWork:
+            self._record = None
+            raise
+        record = self._record
+        for row in record.failures:
+            log.warning("round %d, %s %s: %s", record.cycle, title(row.learner), row.outcome, row.reason)
+        for text in record.notes[before:]:
+            log.warning("%s", text)
+        log.info("%s", round_line(record))
+        return updates
+
+    def _accept(self, model: Arrays | None) -> bool:
+        """Whether the wrapped strategy made a model that can be used; if not, the old one stays."""
+        if model is None or self._record is None:
+            return model is not None
+        wrong = not_finite(model, self._model)
+        if not wrong:
+            return True
+        text = f"{type(self.strategy).__name__} made a model with values that are not finite ({wrong})"
+        text += ": the old one stays"
+        log.warning("round %d: %s", self._record.cycle, text)
+        self._record.notes.append(text)
+        for row in self._record.learners:
+            if row.outcome is Outcome.USED:
+                row.outcome, row.reason, row.weight, row.share = Outcome.REJECTED, text, 0, 0.0
+        return False
+
+    def _observe(self, metrics: Mapping[Any, object] | None, prefix: str = "") -> None:
+        """Add metrics to the record of the round."""
+        if self._record is not None and metrics:
+            self._record.metrics |= {
+                f"{prefix}{key}": float(value)
+                for key, value in metrics.items()
+                if isinstance(value, int | float) and not isinstance(value, bool)
+            }
+
+    def _close(self) -> None:
+        """Finish the round: hand its record to the callbacks, which may stop the training."""
+        if self._record is None:
+            return
+        if not self._settled:
+            self._settle({}, None)
+        record, self._record = self._record, None
+        for callback in self.callbacks:
+            try:
+                reason = callback(record)
+            except Exception as error:
+                log.exception("the callback %r failed", callback)
+                record.notes.append(f"the callback {callback!r} failed: {error}")
+            else:
+                if isinstance(reason, str) and reason and not record.stopped:
+                    record.stopped = reason
+        if record.stopped:
+            self.state = replace(self.state, stopped=record.stopped)
+            log.info("training stops after round %d: %s", record.cycle, record.stopped)
+        self.records.append(record)
+        self._after_round(record)
+
+    def _after_round(self, record: CycleRecord) -> None:
+        """Do nothing; `Checkpointed` saves the round here."""
+
+    def _finish(self) -> None:
+        """End the training: close the last round, and log what was gained. An untrained model is an error."""
+        self._close()
+        last = self.records[-1] if self.records else None
+        if last is not None and not self.state.trained and last.asked:
+            raise NoWork(failed_text(last.asked))
+        if line := final_line(self.records):
+            log.info("%s", line)
+
+
+def round_line(record: CycleRecord) -> str:
+    """Return the log line of a round."""
+    times = "baseline" if record.status == "baseline" else f"{record.makespan_s:.3g} s planned"
+    if record.waited_s is not None:
+        times += f", {record.waited_s:.3g} s actual"
+    used, skipped, late = (record.count(x) for x in (Outcome.USED, Outcome.SKIPPED, Outcome.LATE))
+    clients = f"{used} of {len(record.learners)} clients used"
+    clients += f", {skipped} skipped" if skipped else ""
+    clients += f", {late} late" if late else ""
+    work = ""
+    if record.baseline_s and record.status != "baseline" and record.waited_s is not None:
+        work = f"; {record.waited_s / record.baseline_s:.0%} of the baseline round's time"
+    return f"round {record.cycle}: {times}; {clients}{work}"
+
+
+def final_line(records: Iterable[CycleRecord]) -> str:
+    """Return what planning gained over the baseline round; "" where there was none."""
+    planned = [r for r in records if r.baseline_s and r.waited_s is not None and r.status != "baseline"]
+    if not planned:
+        return ""
+    actual = sum(r.waited_s or 0.0 for r in planned) / len(planned)
+    before = sum(r.baseline_s or 0.0 for r in planned) / len(planned)
+    if actual < 0.95 * before:
+        return f"rounds took {actual:.3g} s instead of {before:.3g} s"
+    return f"no gain: {_no_gain(planned[-1])}. Rounds took {actual:.3g} s, the baseline round {before:.3g} s"
+
+
+def _no_gain(record: CycleRecord) -> str:
+    """Return why rounds are as long as without planning."""
+    if own := sum(row.baseline for row in record.asked):
+        return f"{own} of {len(record.asked)} clients do not follow their tasks, see the warnings above"
+    paces = [row.time_s / (row.epochs * row.samples) for row in record.asked if row.time_s]
+    if paces and max(paces) < _EQUAL * min(paces):
+        return "all clients are equally fast"
+    return "as much work does not fit into less time"
+
+
+def layers(strategy: object) -> Iterator[object]:
+    """Yield a strategy and, from outside to inside, those that it wraps as its `strategy`."""
+    inner: object = strategy
+    while inner is not None:
+        yield inner
+        inner = inner.__dict__.get("strategy") if hasattr(inner, "__dict__") else None
+
+
+def weight_key(strategy: object) -> str:
+    """Return the metric that the wrapped strategy weights by (Message API)."""
+    keys = (getattr(layer, "weighted_by_key", None) for layer in layers(strategy))
+    return next((key for key in keys if isinstance(key, str)), "num-examples")
+
+
+def _reasons(record: CycleRecord) -> str:
+    """Return the different reasons why clients were skipped."""
+    return (
+        "; ".join(dict.fromkeys(row.reason for row in record.learners if row.reason))
+        or "no client is connected"
+    )
+
+
+def _names(layer: object) -> set[str]:
+    """Return the names of an object's class and of those that it descends from."""
+    return {kind.__name__ for kind in type(layer).__mro__}
+
+
+def _check_inner(strategy: object, kind: type, other: str) -> None:
+    """Reject what cannot be wrapped, with the reason."""
+    home = kind.__module__.rsplit(".", 1)[0]
+    if isinstance(strategy, type):
+        got = Phrase(f"the class {strategy.__name__}")
+        raise complain("strategy", "a strategy object", got, f"Write MelStrategy({strategy.__name__}(...)).")
+    if isinstance(strategy, MelStrategy):
+        raise complain(
+            "strategy", "a strategy of Flower or your own", Phrase("a MelStrategy"), "Wrap it once."
+        )
+    if not isinstance(strategy, kind):
+        rule = f"a {home}.Strategy object"
+        raise complain("strategy", rule, strategy, f"For strategies of Flower's other API use {other}.")
+    for layer in layers(strategy):
+        if isinstance(layer, MelStrategy):
+            raise complain("strategy", "a strategy without a MelStrategy inside", strategy, "Wrap it once.")
+        for name in sorted(_names(layer) & set(_NO_ARRAYS)):
+            got = Phrase(f"{type(layer).__name__}, whose updates are {_NO_ARRAYS[name]}")
+            raise complain(
+                "strategy", "a strategy whose updates are arrays", got, "Use it without MelStrategy."
+            )
+        if getattr(layer, "accountant", None) is not None:
+            rule = "a strategy without a privacy accountant, which needs equal weights, while d_k are unequal"
+            got = Phrase(f"{type(layer).__name__} with one")
+            raise complain("strategy", rule, got, "Leave the accountant out, or use it without MelStrategy.")
+
+
+def _check_average(strategy: object, average: Average) -> None:
+    """Reject an average that the wrapped strategy would undo."""
+    *_, inner = layers(strategy)
+    names = _names(inner)
+    if average is not Average.SAMPLES and ("FedAvg" not in names or names & _NO_AVERAGE):
+        rule = f"'samples' around {type(inner).__name__}, which does not average updates by their weights"
+        raise complain("average", rule, str(average), "Wrap FedAvg, FedProx, FedAvgM, FedAdam or the like.")
+
+
+def _callables(callbacks: Any) -> list[Callback]:
+    """Return the callbacks as a list."""
+    given = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    for callback in given:
+        if not callable(callback):
+            raise complain("callbacks", "a list of functions that take a CycleRecord", callback)
+    return given

@@ -1,0 +1,157 @@
+"""The command line ``flwr-mel``. Other packages add commands by the entry points `flwr_mel.commands`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flwr_mel import __version__
+from flwr_mel._validate import complain
+from flwr_mel.costs import Workload
+from flwr_mel.paper import PAPER_LAYERS, PaperFleet
+from flwr_mel.tools import shell
+from flwr_mel.tools.bundle import EXAMPLES, bundle
+from flwr_mel.tools.fleetfile import MOST_LEARNERS, Fleet, write_fleet, write_fleet_csv
+from flwr_mel.tools.plan import plan
+from flwr_mel.tools.profile_command import profile
+from flwr_mel.tools.question import load
+from flwr_mel.tools.recommend_command import recommend
+from flwr_mel.tools.report import write_report
+from flwr_mel.tools.report.runs import records_of
+
+app = typer.Typer(
+    cls=shell.Commands,
+    invoke_without_command=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def fleet(
+    file: Annotated[str | None, typer.Argument(help="A fleet file to check and to write out again.")] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Draw the learners of the paper's Table 1.")] = False,
+    seed: Annotated[int, typer.Option(help="One seed, one fleet: the one that simulate has.")] = 0,
+    cycle: Annotated[int, typer.Option(help="As in this cycle: energy limits are drawn anew each.")] = 1,
+    learners: Annotated[int, typer.Option(help="How many; four classes in equal shares.")] = 20,
+    energy: Annotated[float, typer.Option(help="Mean energy limit per cycle, joules; 0: none.")] = 10.0,
+    energy_spread: Annotated[float, typer.Option(help="Limits lie within --energy +- this.")] = 2.5,
+    csv: Annotated[bool, typer.Option("--csv", help="Write CSV in place of TOML.")] = False,
+) -> None:
+    """Write a fleet file to stdout: the paper's learners, or a file checked and converted.
+
+    FILE is a .toml or .csv fleet, or - for TOML from stdin. A broken file
+    ends in exit code 2 and one line that names the file, the device and the
+    field.
+
+    Try:
+
+    flwr-mel fleet --paper --seed 0 > fleet.toml
+
+    flwr-mel fleet --paper --learners 1000 --energy 20 --csv > fleet.csv
+
+    flwr-mel fleet fleet.csv > fleet.toml
+    """
+    if paper == (file is not None):
+        shell.stop("give either --paper or a fleet file. See: flwr-mel fleet --help")
+    title = ""
+    if file is not None:
+        given = ("seed", "cycle", "learners", "energy", "energy_spread")
+        shell.refuse_given("with a fleet file, which has its own learners: it goes with --paper", *given)
+        drawn = load(file)
+    else:
+        with shell.bad_input({"energy_j": "--energy", "energy_spread_j": "--energy-spread", **_drawn_by()}):
+            if learners > MOST_LEARNERS:
+                raise complain("learners", f"at most {MOST_LEARNERS:,}", learners)
+            devices = PaperFleet(seed, learners, energy, energy_spread).devices(cycle)
+        drawn = Fleet(devices, Workload.mlp(PAPER_LAYERS))
+        title = f"The paper's fleet (Table 1), seed {seed}, cycle {cycle}. flwr-mel plan reads this file."
+    if csv and drawn.workload not in (None, Workload.mlp(PAPER_LAYERS)):
+        shell.note("CSV holds no workload: give plan its --layers and --mode, or keep the TOML file.")
+    typer.echo(write_fleet_csv(drawn) if csv else write_fleet(drawn, title=title), nl=False)
+
+
+def _drawn_by() -> dict[str, str]:
+    return {name: f"--{name}" for name in ("seed", "cycle", "learners")}
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or files of records.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The page. Default: report.html in the run directory, or here.")
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page about a run, or about several side by side.
+
+    RUN is a run directory, of a simulation or of a deployment; only its
+    records.jsonl is needed, config.json adds names and limits. Or it is a
+    file that JsonlWriter wrote. Runs that differ in their seeds alone are put
+    together. Interrupted runs are shown as far as they got. The page needs no
+    network. Its path is printed.
+
+    Try:
+
+    flwr-mel report runs/ha-asyn
+
+    flwr-mel report runs/ha-asyn runs/ha-sync runs/hu-sync --out comparison.html
+    """
+    beside = records_of(runs[0]).parent if len(runs) == 1 else Path()
+    target = out or beside / "report.html"
+    if target.is_dir():
+        shell.stop(f"--out must be a file, {target} is a directory. Try: --out {target / 'report.html'}")
+    with shell.bad_input({"out": "--out", "a run": "RUN"}):
+        try:
+            typer.echo(write_report(runs, target))
+        except ImportError as error:
+            shell.missing_packages("report", error, "report")
+
+
+# Every command of this package is registered here.
+for command in (plan, fleet, recommend, profile, report):
+    app.command()(command)
+app.command(epilog=EXAMPLES)(bundle)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"flwr-mel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 - acts through its callback
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Decide how many epochs and samples each device of a fleet gets, every round.
+
+    All report in time, no device exceeds its energy limit, and as much
+    learning as possible happens.
+
+    Exit codes: 0 done, 2 bad input, 3 infeasible, 4 the environment (files,
+    disk, memory, packages), 5 a run that was started has failed, 1 a bug of
+    ours.
+
+    Start here:
+
+    flwr-mel fleet --paper --seed 0 > fleet.toml
+
+    flwr-mel plan fleet.toml --cycle-time 10 --samples 60000 --staleness 2
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,364 @@
+"""``flwr-mel plan``: allocate epochs and samples to a fleet, compare schemes, ask the inverse questions."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from flwr_mel.allocation import Handout, Infeasible, Reason, Solution, Solver, allocate
+from flwr_mel.allocation.limiting import limiting
+from flwr_mel.allocation.problem import AllocationProblem
+from flwr_mel.allocation.solution import round_up
+from flwr_mel.paper import DEFAULT_STALENESS
+from flwr_mel.solvers import EqualBatches, Exact
+from flwr_mel.solvers.exact import Exclude
+from flwr_mel.solvers.inverse import Plan, fastest, greenest
+from flwr_mel.solvers.schemes import PAPER_SCHEMES, scheme
+from flwr_mel.tools import question as q
+from flwr_mel.tools import shell
+from flwr_mel.tools.question import Question, limit, refuse
+from flwr_mel.tools.recommend import regimes_of
+from flwr_mel.tools.shell import bad_input, console, facts, grid, refuse_given, some, stop, title
+
+_OPTIONS = q.OPTIONS | {key: f"--{key}" for key in ("staleness", "solver", "handout", "exclude", "objective")}
+#: Fleets above this size are shown by their first and last rows; beyond the other, no search for stragglers.
+_LONG_FLEET, _ENDS, _MOST_FOR_STRAGGLERS = 60, 10, 2000
+_T = "Seconds per cycle, T; best: T is part of the answer. Only --fastest does without."
+_C = f"Largest difference between two learners' epochs, c; 0 is synchronous. Default: {DEFAULT_STALENESS}."
+_SOLVERS = "exact (with proof, the default), suggest-improve (the paper's) or equal batches."
+_GOAL = "What to plan for: epochs (the paper's mean of epochs, the default), or another objective by name."
+_EXCLUDE = "Skip only learners that cannot take part (the default), or also stragglers."
+
+
+class SolverName(StrEnum):
+    """Solvers by their name on the command line."""
+
+    EXACT = "exact"
+    SUGGEST_IMPROVE = "suggest-improve"
+    EQUAL = "equal"
+
+
+def _how(text: str, *names: str, **more: Any) -> Any:
+    """Make an option of the panel on how to allocate."""
+    return typer.Option(*names, help=text, rich_help_panel="How to allocate", **more)
+
+
+def plan(
+    file: q.FleetFile,
+    samples: q.Samples,
+    cycle_time: Annotated[str | None, limit(_T, metavar="SECONDS|best")] = None,
+    energy: q.Energy = None,
+    staleness: Annotated[int | None, limit(_C)] = None,
+    min_samples: q.LeastBatch = 0,
+    max_epochs: q.MaxEpochs = None,
+    mode: q.Where = None,
+    layers: q.Layers = None,
+    solver: Annotated[SolverName | None, _how(_SOLVERS)] = None,
+    handout: Annotated[Handout | None, _how("Rule for the samples.")] = None,
+    objective: Annotated[str | None, _how(_GOAL, metavar="NAME")] = None,
+    exclude: Annotated[Exclude | None, _how(_EXCLUDE)] = None,
+    compare: Annotated[bool, _how("The paper's four schemes side by side.", "--compare")] = False,
+    fastest: Annotated[int | None, _how("Shortest cycle with N epochs each.", metavar="N")] = None,
+    greenest: Annotated[int | None, _how("Least energy with N epochs each.", metavar="N")] = None,
+    json: q.Json = False,
+    everything: Annotated[bool, typer.Option("--all", help="Every row, however many learners.")] = False,
+) -> None:
+    """Plan a cycle: epochs and samples per learner, within time, energy and staleness.
+
+    FLEET is a .toml or .csv file, or - for TOML from stdin. Write an example
+    with: flwr-mel fleet --paper
+
+    The table shows what each learner gets, how much of its time and energy
+    that takes, and what keeps it from more: time, energy, data, staleness or
+    max_epochs.
+
+    Exit codes: 0 done, 2 bad input, 3 infeasible (stderr says what would mend
+    it), 4 the environment.
+
+    Try:
+
+    flwr-mel plan fleet.toml --cycle-time 10 --samples 60000 --staleness 2
+
+    flwr-mel plan fleet.toml --cycle-time 10 --samples 60000 --energy 20 --compare
+
+    flwr-mel plan fleet.toml --cycle-time best --samples 60000 --energy 20
+
+    flwr-mel plan fleet.csv --samples 60000 --fastest 3
+
+    flwr-mel plan fleet.toml --cycle-time 30 --samples 60000 --greenest 3 --json
+    """
+    asked = [f"--{name}" for name, n in (("fastest", fastest), ("greenest", greenest)) if n is not None]
+    asked += ["--compare"] * compare
+    if len(asked) > 1:
+        stop(f"{asked[0]} and {asked[1]} exclude each other: give one of them")
+    if json or compare:
+        refuse_given(f"with {'--json' if json else '--compare'}, which has every row", "everything")
+    if compare:
+        refuse_given("with --compare, whose schemes are the paper's", "objective", "exclude")
+    elif asked:
+        fixed = ("solver", "handout", "exclude", "objective", "staleness", "max_epochs")
+        refuse_given(f"with {asked[0]}, which fixes the epochs of all learners", *fixed)
+    if fastest is not None:
+        refuse_given("with --fastest, which looks for it", "cycle_time")
+    elif cycle_time is None:
+        stop("--cycle-time must be given, in seconds, got nothing. Only --fastest does without")
+    if cycle_time == "best" and asked:
+        stop(f"--cycle-time must be seconds with {asked[0]}, got 'best'")
+    chosen = _solver(solver or SolverName.EXACT, handout, exclude, objective, best=cycle_time == "best")
+    question = q.pose(
+        file,
+        cycle_time_s=_seconds(cycle_time),
+        total_samples=samples,
+        staleness=DEFAULT_STALENESS if staleness is None else staleness,
+        min_samples=min_samples,
+        max_epochs=max_epochs,
+        energy=energy,
+        mode=mode,
+        layers=layers,
+        json=json,
+        options=_OPTIONS,
+    )
+    with bad_input(_OPTIONS | {"epochs": asked[0] if asked else "--max-epochs"}):
+        if compare:
+            _compare(question, chosen)
+        elif asked:
+            _inverse(question, asked[0].removeprefix("--"), fastest or greenest or 0, everything)
+        else:
+            _plan(question, chosen, solver or SolverName.EXACT, everything, hint=exclude is None)
+
+
+def _seconds(text: str | None) -> float | str:
+    """Read T; "best" is for the problem to find."""
+    try:
+        return text if text == "best" else float(text or 1.0)
+    except ValueError:
+        stop(f"--cycle-time must be seconds or best, got {text!r}")
+
+
+def _solver(
+    name: SolverName, handout: Handout | None, exclude: Exclude | None, objective: str | None, *, best: bool
+) -> Solver:
+    """Build the solver that the options name; options it would ignore are refused."""
+    if name is not SolverName.EXACT:
+        refuse_given(f"with --solver {name}: only exact has it", "objective", "exclude")
+    if name is SolverName.EQUAL:
+        refuse_given("with --solver equal, whose batches are equal", "handout")
+        return EqualBatches()
+    if objective not in (None, "epochs"):
+        refuse_given(f"with --objective {objective}, which fixes the batches", "handout")
+    rule = handout or Handout.PROPORTIONAL
+    if name is SolverName.EXACT:
+        goal: Any = objective or ("soonest" if best else "epochs")
+        with bad_input(_OPTIONS):
+            return Exact(handout=rule, exclude=exclude or Exclude.INFEASIBLE, objective=goal)
+    try:
+        import cvxpy  # noqa: F401, PLC0415 - heavy, and not part of the base install
+    except ImportError as error:
+        shell.missing_packages("--solver suggest-improve", error, "paper")
+    from flwr_mel.solvers.suggest_improve import SuggestImprove  # noqa: PLC0415
+
+    return SuggestImprove(handout=rule)
+
+
+# Answers
+
+
+def _rows(names: Sequence[str], problem: AllocationProblem, answer: Solution | Plan) -> list[dict[str, Any]]:
+    """Return one row per learner; `limit` is what keeps it from more, `skipped` why it has no part."""
+    excluded = answer.excluded if isinstance(answer, Solution) else {}
+    limits = limiting(problem, answer.epochs, answer.samples)
+    columns = {
+        "name": names,
+        "epochs": answer.epochs.tolist(),
+        "samples": answer.samples.tolist(),
+        "time_s": answer.time_s.tolist(),
+        "energy_j": answer.energy_j.tolist(),
+        "energy_limit_j": [x if math.isfinite(x) else None for x in problem.energy_limit_j.tolist()],
+        "limit": [str(name) or None for name in limits],
+        "skipped": [excluded[k].explanation if k in excluded else None for k in range(len(names))],
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _plan(question: Question, solver: Solver, name: str, everything: bool, *, hint: bool) -> None:
+    """Allocate and print."""
+    problem = question.problem
+    solution = allocate(problem, solver, throw=False)
+    if solution.diagnosis is not None:
+        refuse(question, solution.diagnosis)
+    rows, tau = _rows(question.names, problem, solution), _relaxed(problem)
+    slow = _stragglers(question, solution) if hint and isinstance(solver, Exact) else None
+    if question.json:
+        body = {"solver": name, **_summary(solution), "relaxed_epochs": tau, "stragglers": slow}
+        question.print_json({**body, "learners": rows})
+        return
+    out = console()
+    title(out, f"Plan of {question.file}, solver {name}", question.headline())
+    _table(out, rows, problem.cycle_time_s, everything)
+    gap = f"gap {solution.gap:.2%}" if solution.gap else "no gap"
+    mean = ("mean epochs", f"{solution.mean_epochs:.4g} (sum {int(solution.epochs.sum()):,})")
+    other = (str(solution.objective), f"{solution.value:,.5g}, what this plan is made for")
+    done = sorted(Counter(int(tau) for tau in solution.epochs if tau).items())
+    pairs = [
+        *([mean] if str(solution.objective) == "epochs" else [other, mean]),
+        ("bound", f"{solution.bound:,.5g}, {gap}. {solution.status.explanation}"),
+        ("epochs", ", ".join(f"{n:,} x {epochs}" for epochs, n in done)),
+        ("samples", f"{int(solution.samples.sum()):,} of {problem.total_samples:,}"),
+        ("last report", f"{float(solution.time_s.max()):.4g} of {problem.cycle_time_s:.4g} s"),
+        ("energy", f"{float(solution.energy_j.sum()):.4g} J in sum"),
+        *_rounding(tau),
+    ]
+    if slow is not None:
+        text = f"without {some(slow['names'])} the others could do {slow['gain']:,} more epochs in sum"
+        pairs.append(("stragglers", f"{text}: --exclude optimal"))
+    facts(out, pairs)
+
+
+def _summary(solution: Solution) -> dict[str, Any]:
+    """Return the outcome without the learners."""
+    return {
+        "status": str(solution.status),
+        "explanation": solution.status.explanation,
+        "objective": str(solution.objective),
+        "value": solution.value,
+        "bound": solution.bound,
+        "gap": solution.gap if math.isfinite(solution.gap) else None,
+        "mean_epochs": solution.mean_epochs,
+        "participants": int((solution.epochs > 0).sum()),
+        "samples": int(solution.samples.sum()),
+        "total_energy_j": float(solution.energy_j.sum()),
+        "makespan_s": float(solution.time_s.max()),
+    }
+
+
+def _relaxed(problem: AllocationProblem) -> float | None:
+    """Return tau*, the relaxed synchronous optimum; None if nothing fits."""
+    try:
+        return regimes_of(problem).relaxed_epochs
+    except Infeasible:
+        return None
+
+
+def _rounding(tau: float | None) -> list[tuple[str, str]]:
+    if tau is None:
+        return []
+    ratio = tau / math.floor(tau)
+    return [("tau*/floor", f"{tau:.4g} / {math.floor(tau)} = {ratio:.2f}: what whole epochs cost HA-Sync")]
+
+
+def _stragglers(question: Question, solution: Solution) -> dict[str, Any] | None:
+    """Look whether skipping able learners would raise the sum of epochs."""
+    if len(question.problem) > _MOST_FOR_STRAGGLERS or str(solution.objective) != "epochs":
+        return None
+    better = allocate(question.problem, Exact(exclude=Exclude.OPTIMAL), throw=False)
+    gain = int(better.epochs.sum() - solution.epochs.sum())
+    names = [question.names[k] for k, reason in better.excluded.items() if reason is Reason.STRAGGLER]
+    return {"names": names, "gain": gain} if gain > 0 and names else None
+
+
+def _compare(question: Question, solver: Solver) -> None:
+    """Print HA-Asyn, HA-Sync, HU-Asyn, HU-Sync and the bound side by side."""
+    problem = question.problem
+    solutions = {}
+    for which in PAPER_SCHEMES:
+        chosen = scheme(
+            which, None if which.synchronous else problem.staleness, solver if which.aware else None
+        )
+        solutions[which] = chosen.allocate(problem, throw=False)
+    best = solutions[PAPER_SCHEMES[0]]
+    if not any(s.status.ok for s in solutions.values()):
+        refuse(question, best.diagnosis)  # type: ignore[arg-type]
+    tau, bound = _relaxed(problem), best.bound if best.status.ok else None
+    wrong = {k: q.diagnosis_lines(s.diagnosis, question.names) for k, s in solutions.items() if s.diagnosis}
+    if question.json:
+        rows = [
+            {"scheme": k, **_summary(s), "diagnosis": " ".join(wrong.get(k, []))}
+            for k, s in solutions.items()
+        ]
+        question.print_json({"bound": bound, "relaxed_epochs": tau, "schemes": rows})
+        return
+    out = console()
+    title(out, f"Schemes on {question.file}", question.headline())
+    table = grid("scheme<", "mean epochs", "epochs", "active", "samples", "joules", "seconds", "status<")
+    for which, s in solutions.items():
+        if s.status.ok:
+            done = sorted({int(tau) for tau in s.epochs if tau})
+            cells = [f"{s.mean_epochs:.4g}", "-".join(dict.fromkeys(map(str, (done[0], done[-1]))))]
+            cells += [f"{int((s.epochs > 0).sum()):,}/{len(s.epochs):,}", f"{int(s.samples.sum()):,}"]
+            cells += [f"{float(s.energy_j.sum()):.4g}", f"{float(s.time_s.max()):.4g}"]
+        table.add_row(str(which), *(cells if s.status.ok else ["-"] * 6), str(s.status))
+    if bound is not None:
+        table.add_row(Text("bound", style="dim"), f"{bound:.4g}")
+    out.print(table)
+    out.print()
+    facts(out, [*_rounding(tau), *((str(k), " ".join(lines)) for k, lines in wrong.items())])
+
+
+def _inverse(question: Question, which: str, epochs: int, everything: bool) -> None:
+    """Answer --fastest or --greenest."""
+    problem = question.problem
+    try:
+        answer = (fastest if which == "fastest" else greenest)(problem, epochs)
+    except Infeasible as infeasible:
+        refuse(question, infeasible.diagnosis)
+    if which == "fastest":
+        problem = problem.replace(cycle_time_s=answer.cycle_time_s)
+    rows, spent = _rows(question.names, problem, answer), answer.total_energy_j
+    if question.json:
+        body = {"question": which, "status": "optimal", "epochs": epochs, "makespan_s": answer.cycle_time_s}
+        question.print_json({**body, "total_energy_j": spent, "learners": rows})
+        return
+    out = console()
+    goal = "Shortest cycle" if which == "fastest" else "Least energy"
+    detail = f"{len(problem):,} learners, {problem.total_samples:,} samples, {question.mode.upper()}"
+    title(out, f"{goal} with {epochs:,} epochs of every learner in {question.file}", detail)
+    _table(out, rows, problem.cycle_time_s, everything)
+    facts(out, [("cycle time", f"{round_up(answer.cycle_time_s)} s"), ("energy", f"{spent:.6g} J in sum")])
+
+
+def _table(out: Console, rows: Sequence[dict[str, Any]], cycle_time_s: float, everything: bool) -> None:
+    """Print what each learner gets, what that takes of its limits, and which learners are skipped."""
+    width = 10 if out.width >= 96 else 6 if out.width >= 76 else 0
+    table = grid("learner<", "epochs", "samples", f"time, {cycle_time_s:.4g} s<", "energy, J<", "limit<")
+    hidden = 0 if everything or len(rows) <= _LONG_FLEET else len(rows) - 2 * _ENDS
+    for row in rows[:_ENDS] if hidden else rows:
+        table.add_row(*_cells(row, cycle_time_s, width, out.width))
+    if hidden:
+        table.add_row(Text(f"{hidden:,} more: --all", style="dim"))
+        for row in rows[-_ENDS:]:
+            table.add_row(*_cells(row, cycle_time_s, width, out.width))
+    out.print(table)
+    out.print()
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row["skipped"]:
+            reasons.setdefault(row["skipped"], []).append(row["name"])
+    for reason, names in reasons.items():
+        out.print(Text.assemble((f"Skipped, {len(names):,}: ", "bold red"), f"{some(names)}: {reason}."))
+
+
+def _cells(row: dict[str, Any], cycle_time_s: float, width: int, room: int) -> list[Text | str]:
+    name, limit_j = Text(row["name"], style="" if row["epochs"] else "dim"), row["energy_limit_j"]
+    name.truncate(max(room - 2 * width - 52, 8), overflow="ellipsis")
+    if not row["epochs"]:
+        return [name, "-", "-", Text("skipped", style="dim")]
+    time = _bar(row["time_s"], cycle_time_s, width, "cyan").append(f" {row['time_s']:.3g}")
+    energy = _bar(row["energy_j"], limit_j, width, "yellow").append(f" {row['energy_j']:.3g}")
+    energy.append("" if limit_j is None else f"/{limit_j:.3g}")
+    return [name, Text(f"{row['epochs']:,}", "bold"), f"{row['samples']:,}", time, energy, row["limit"] or ""]
+
+
+def _bar(value: float, limit: float | None, width: int, colour: str) -> Text:
+    """Draw a share of a limit; anything used shows, and only a full share fills it."""
+    if limit is None:
+        return Text(" " * width)
+    eighths = max(min(int(8 * width * value / limit), 8 * width), 1 if value > 0 else 0)
+    full, rest = divmod(eighths, 8)
+    return Text(("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width, "░")[:width], style=colour)

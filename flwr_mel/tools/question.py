@@ -1,0 +1,191 @@
+"""A question about a fleet: its file, its job, its limits, and the answer that nothing fits."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from flwr_mel import __version__
+from flwr_mel._validate import Phrase
+from flwr_mel.allocation import AllocationProblem, Diagnosis
+from flwr_mel.allocation.capacity import Capacities
+from flwr_mel.allocation.problem import NO_LIMIT
+from flwr_mel.allocation.screening import screen
+from flwr_mel.allocation.solution import round_up
+from flwr_mel.costs import Workload
+from flwr_mel.devices import Measured
+from flwr_mel.paper import least_batch
+from flwr_mel.tools.fleetfile import Fleet, parse_fleet, read_fleet
+from flwr_mel.tools.shell import INFEASIBLE, bad_input, note, print_json, some, stop
+
+#: From the library's fields to the options of every question.
+OPTIONS = {
+    "cycle_time_s": "--cycle-time",
+    "energy_limit_j": "--energy",
+    "total_samples": "--samples",
+    "min_samples": "--min-samples",
+    "max_epochs": "--max-epochs",
+    "layers": "--layers",
+}
+
+
+class Mode(StrEnum):
+    """Whether the server ships the samples (parallelized), or the data stay (federated)."""
+
+    PL = "pl"
+    FL = "fl"
+
+
+def limit(text: str, *names: str, **more: Any) -> Any:
+    """Make an option of the panel of limits."""
+    return typer.Option(*names, help=text, rich_help_panel="Limits", **more)
+
+
+_LEAST = "Least batch of a learner that takes part; 0: 100 per 60,000 samples, at most half an equal share."
+_LAYERS = "Layer sizes of the network, e.g. 784,300,10. Default: the file's, else the paper's."
+_MODE = "pl: the server ships the samples; fl: data stay. Default: the file's, else pl."
+FleetFile = Annotated[str, typer.Argument(metavar="FLEET", help="A .toml or .csv file; - is stdin (TOML).")]
+Samples = Annotated[int, limit("Samples of the whole fleet per cycle, d.")]
+Energy = Annotated[float | None, limit("Joules per learner and cycle, in place of the file's.")]
+LeastBatch = Annotated[int, limit(_LEAST)]
+MaxEpochs = Annotated[int | None, limit("No learner does more epochs.")]
+Where = Annotated[Mode | None, limit(_MODE)]
+Layers = Annotated[str | None, limit(_LAYERS)]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked, apart from the way to solve it."""
+
+    file: str
+    names: Sequence[str]
+    problem: AllocationProblem
+    mode: str
+    json: bool = False
+
+    def headline(self) -> str:
+        """Return the limits in one line."""
+        p = self.problem
+        staleness = f"staleness {p.staleness}" if p.staleness else "synchronous"
+        return (
+            f"{len(p):,} learners, {p.total_samples:,} samples, {p.cycle_time_s:.4g} s per cycle, "
+            f"{staleness}, least batch {p.min_samples:,}, {self.mode.upper()}"
+        )
+
+    def print_json(self, body: Mapping[str, Any]) -> None:
+        """Write an answer with its question as JSON."""
+        p = self.problem
+        limits = {
+            "learners": len(p),
+            "cycle_time_s": p.cycle_time_s,
+            "total_samples": p.total_samples,
+            "staleness": p.staleness,
+            "min_samples": p.min_samples,
+            "max_epochs": None if p.max_epochs >= NO_LIMIT else p.max_epochs,
+        }
+        head = {"flwr_mel": __version__, "fleet": self.file, "mode": self.mode, "problem": limits}
+        print_json({**head, **body})
+
+
+def load(file: str) -> Fleet:
+    """Read a fleet file, or TOML from stdin for "-"; end with exit code 2 if it is broken."""
+    with bad_input():
+        return parse_fleet(sys.stdin.buffer.read(), "stdin") if file == "-" else read_fleet(Path(file))
+
+
+def pose(
+    file: str,
+    *,
+    min_samples: int,
+    energy: float | None,
+    mode: Mode | None,
+    layers: str | None,
+    json: bool,
+    options: Mapping[str, str],
+    **limits: Any,
+) -> Question:
+    """Read a fleet and pose its problem; end with exit code 2 if something is wrong with either.
+
+    Parameters
+    ----------
+    file : str
+        The fleet's; "-" is stdin.
+    min_samples, energy, mode, layers, json
+        As the options of that name; 0 least samples: the usual.
+    options : mapping
+        From fields to the options that name them in errors.
+    **limits
+        Of `Fleet.problem`.
+    """
+    fleet = load(file)
+    with bad_input(options):
+        job = _job(fleet, layers, mode)
+        least = min_samples or least_batch(limits["total_samples"], len(fleet))
+        problem = fleet.problem(min_samples=least, energy_limit_j=energy, workload=job, **limits)
+    changed = [name for name, value in (("--mode", mode), ("--layers", layers)) if value is not None]
+    measured = sum(isinstance(learner, Measured) for learner in fleet.learners)
+    if measured and changed:
+        note(
+            f"the costs of {measured} learners were measured, so {' and '.join(changed)} did not change them."
+        )
+    return Question(file, fleet.names, problem, "pl" if job.ship_data else "fl", json)
+
+
+def _job(fleet: Fleet, layers: str | None, mode: Mode | None) -> Workload:
+    """Return the training job: the file's, changed by what the options say."""
+    job = fleet.job()
+    if layers is not None:
+        if not re.fullmatch(r"\s*\d{1,12}(\s*[,-]\s*\d{1,12})*\s*", layers):
+            stop(f"--layers must be layer sizes with commas between, e.g. 784,300,10, got {layers!r}")
+        sizes = Workload.mlp([int(size) for size in re.findall(r"\d+", layers)])
+        keys = ("model_parameters", "operations_per_sample", "features")
+        job = replace(job, **{key: getattr(sizes, key) for key in keys})
+    return job if mode is None else replace(job, ship_data=mode is Mode.PL)
+
+
+def refuse(question: Question, diagnosis: Diagnosis) -> NoReturn:
+    """Say that there is no plan and what would mend it, and end with the code for it."""
+    reasons: dict[str, list[str]] = {}
+    for k, reason in screen(Capacities.of(question.problem))[1].items():
+        reasons.setdefault(reason.explanation, []).append(question.names[k])
+    lines = diagnosis_lines(diagnosis, question.names)
+    if question.json:
+        told = {
+            "largest_total_samples": diagnosis.carried,
+            "smallest_cycle_time_s": diagnosis.cycle_time_s,
+            "text": " ".join(lines),
+        }
+        out = {name: reason for reason, names in reasons.items() for name in names}
+        question.print_json({"status": "infeasible", "diagnosis": told, "skipped": out})
+    typer.echo(f"{typer.style('infeasible:', fg='red', bold=True)} {lines[0]}", err=True)
+    skipped = [f"Skipped, {len(names):,}: {some(names)}: {reason}." for reason, names in reasons.items()]
+    for line in (*lines[1:], *skipped):
+        typer.echo(f"  {line}", err=True)
+    raise typer.Exit(INFEASIBLE)
+
+
+def diagnosis_lines(diagnosis: Diagnosis, names: Sequence[str]) -> list[str]:
+    """Say in sentences why nothing fits and what would mend it, in terms of the options."""
+    fits, asked = diagnosis.carried, diagnosis.total_samples
+    reason = diagnosis.detail or (
+        f"at one epoch each the learners carry {fits:,} of {asked:,} samples, {asked - fits:,} too few"
+    )
+    if isinstance(reason, Phrase):
+        learners = {f"learner {k}": name for k, name in enumerate(names)}
+        reason = reason.told({"min_samples": "--min-samples", **learners})
+    lines = [f"{reason[0].upper()}{reason[1:]}."]
+    if 0 < fits < asked:
+        lines.append(f"The largest --samples that fits: {fits}.")
+    if diagnosis.cycle_time_s is None:
+        lines.append("No --cycle-time is long enough: energy limits, max_samples or the fleet must grow.")
+    else:
+        lines.append(f"The smallest --cycle-time that works: {round_up(diagnosis.cycle_time_s)} s.")
+    return lines

@@ -1,0 +1,335 @@
+"""Which scheme and which c for a fleet: the two steps of the paper's Discussion, with regimes from the fleet.
+
+The paper asks whether time and energy are low, medium or high, and picks HA-Sync or HA-Asyn and the c to
+cross-validate from that. Here the regimes follow from what twice the time or twice the energy would bring,
+and every candidate is solved, so that the choice rests on predicted gains. The thresholds are ours: the paper
+has no numbers. docs/RECOMMEND.md has the evidence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from math import floor, log
+from typing import Any
+
+import numpy as np
+
+from flwr_mel._validate import complain, count
+from flwr_mel.allocation import AllocationProblem, Handout, Infeasible, Solution, Solver, allocate
+from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
+from flwr_mel.allocation.screening import diagnose, screen
+from flwr_mel.solvers import EqualBatches, Exact
+from flwr_mel.tools.fleetfile import Fleet
+
+#: A resource is low from this share of the joint gain on, and high up to the other.
+LOW_SHARE, HIGH_SHARE = 0.6, 0.2
+#: Resources in sum are very low while fewer relaxed epochs than this fit, abundant from the other on.
+SCARCE_EPOCHS, ABUNDANT_EPOCHS = 3.0, 8.0
+#: Predictions closer than this are the same. A larger c is worth a try if it predicts that much more.
+WORTH = 0.02
+
+PREDICTS = (
+    "S = sum tau_k d_k^2 / d, the samples each learner passes weighted as the average weights them. With IID "
+    "data shipped by the server, accuracy after a number of cycles followed S more closely than the mean "
+    "epochs. S is not an accuracy: a gain of 50 % in S means fewer cycles, not 50 % fewer errors."
+)
+STARVES = (
+    "it gives weak learners the least batch only; where they hold data that no other learner has (non-IID "
+    "FL) that may cost accuracy, so measure it first"
+)
+
+
+class Level(StrEnum):
+    """How much of a resource there is."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Time or energy, judged by what twice of it would bring.
+
+    Parameters
+    ----------
+    level : Level
+        Low if `share` is at least `LOW_SHARE`, high if it is at most `HIGH_SHARE`.
+    doubled : float
+        tau* with twice of it, over tau*.
+    share : float
+        log(doubled) over the same with both doubled: which part of the joint gain it accounts for.
+    binds : int
+        Learners whose batch it stops first at floor(tau*) epochs.
+    """
+
+    level: Level
+    doubled: float
+    share: float
+    binds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Regimes:
+    """What the fleet lacks.
+
+    Parameters
+    ----------
+    relaxed_epochs : float
+        tau*, the relaxed synchronous optimum.
+    rounding : float
+        tau* / floor(tau*): what whole epochs cost HA-Sync, and most of what staleness can win back.
+    amount : Level
+        Low below `SCARCE_EPOCHS` relaxed epochs, high from `ABUNDANT_EPOCHS` on.
+    time, energy : Resource
+        Which of the two it is that limits.
+    bound_by_data : int
+        Learners stopped by their own data first.
+    """
+
+    relaxed_epochs: float
+    rounding: float
+    amount: Level
+    time: Resource
+    energy: Resource
+    bound_by_data: int
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A scheme, the c to cross-validate, and why."""
+
+    scheme: str
+    staleness: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to allocate, and what it is predicted to bring per cycle.
+
+    `progress` is S, `gain` is S over that of HA-Sync with the paper's proportional hand-out, minus 1. An
+    infeasible candidate has zeros. `caution` says why not to trust the gain blindly.
+    """
+
+    name: str
+    scheme: str
+    staleness: int
+    handout: str
+    status: str = ""
+    mean_epochs: float = 0.0
+    progress: float = 0.0
+    energy_j: float = 0.0
+    makespan_s: float = 0.0
+    participants: int = 0
+    gain: float = -1.0
+    reason: str = ""
+    caution: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The answer of `recommend`.
+
+    Parameters
+    ----------
+    regimes : Regimes
+        What limits the fleet.
+    candidates : tuple of Candidate
+        Highest predicted gain first; infeasible ones last.
+    best : Candidate
+        Of those within `WORTH` of the highest without a caution: smallest c, then least energy.
+    paper : Advice
+        What the paper's rule says of these regimes.
+    cross_validate : Advice
+        Which c to try, by predicted gain.
+    warnings : tuple of str
+        What to keep in mind.
+    """
+
+    regimes: Regimes
+    candidates: tuple[Candidate, ...]
+    best: Candidate
+    paper: Advice
+    cross_validate: Advice
+    warnings: tuple[str, ...]
+    predicts: str = PREDICTS
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, ready for JSON."""
+        return asdict(self)
+
+
+def recommend(
+    problem: AllocationProblem | Fleet,
+    *,
+    staleness_up_to: int = 5,
+    federated: bool | None = None,
+    **limits: Any,
+) -> Recommendation:
+    """Rank the ways to allocate by predicted gain, and say which c to cross-validate.
+
+    Parameters
+    ----------
+    problem : AllocationProblem or Fleet
+        The learners and the limits; its staleness does not matter.
+    staleness_up_to : int
+        The largest c considered.
+    federated : bool, optional
+        Whether the data stay with the learners. None: as the fleet's workload says; of a problem, False.
+    **limits
+        With a fleet: what `Fleet.problem` takes (cycle_time_s, total_samples, ...).
+
+    Raises
+    ------
+    Infeasible
+        If no allocation keeps all limits.
+    """
+    if isinstance(problem, Fleet):
+        federated = not problem.job(limits.get("workload")).ship_data if federated is None else federated
+        problem = problem.problem(**limits)
+    elif not isinstance(problem, AllocationProblem) or limits:
+        raise complain("problem", "an AllocationProblem alone, or a Fleet with its limits", problem)
+    most, problem = count("staleness_up_to", staleness_up_to), problem.replace(staleness=0)
+    regimes = regimes_of(problem)
+    found = [(c, allocate(problem.replace(staleness=c.staleness), s, throw=False)) for c, s in _all(most)]
+    base = _progress(found[0][1])
+    judged = [_judge(c, s, base, regimes, bool(federated)) for c, s in found]
+    ranked = tuple(sorted(judged, key=lambda c: (-round(c.progress, 6), c.energy_j, c.staleness)))
+    trusted = [c for c in ranked if not c.caution]
+    close = [c for c in trusted if c.progress * (1 + WORTH) >= trusted[0].progress]
+    best = min(close, key=lambda c: (c.staleness, c.energy_j))
+    warnings = tuple(_warnings(problem, bool(federated)))
+    return Recommendation(
+        regimes, ranked, best, paper_rule(regimes, most), worth_trying(best, ranked), warnings
+    )
+
+
+# Step one: regimes, and the paper's rule
+
+
+def regimes_of(problem: AllocationProblem) -> Regimes:
+    """Ask what twice the time, twice the energy, or both would bring; Infeasible if nothing fits."""
+    every = Capacities.of(problem)
+    able = screen(every)[0]
+    mine = every.take(able)
+    if not len(able) or mine.at(1).sum() < problem.total_samples:
+        raise Infeasible(diagnose(problem))
+
+    def relaxed(time: float, energy: float) -> float:
+        # The learners stay the same: one more straggler would hide what the rest gains.
+        limits = {"cycle_time_s": mine.cycle_time_s * time, "energy_limit_j": mine.energy_limit_j * energy}
+        return relaxed_synchronous(replace(mine, **limits), problem.total_samples)
+
+    tau = relaxed(1, 1)
+    both = relaxed(2, 2) / tau
+    binds = Counter(_tightest(mine, floor(tau)))
+    resources = {}
+    for name, factor in (("time", relaxed(2, 1) / tau), ("energy", relaxed(1, 2) / tau)):
+        share = log(max(factor, 1.0)) / log(both) if both > 1 else 0.0
+        level = Level.LOW if share >= LOW_SHARE else Level.HIGH if share <= HIGH_SHARE else Level.MEDIUM
+        resources[name] = Resource(level, factor, share, binds[name])
+    amount = Level.LOW if tau < SCARCE_EPOCHS else Level.HIGH if tau >= ABUNDANT_EPOCHS else Level.MEDIUM
+    return Regimes(tau, tau / floor(tau), amount, **resources, bound_by_data=binds["data"])
+
+
+def _tightest(mine: Capacities, epochs: int) -> list[str]:
+    """Say what stops each learner's batch first."""
+    no_data = replace(mine, most=np.full_like(mine.most, 2**40))
+    by_time = replace(no_data, energy_limit_j=np.full(len(mine), np.inf)).relaxed(float(epochs))
+    by_energy = replace(no_data, cycle_time_s=np.inf).relaxed(float(epochs))
+    return [("time", "energy", "data")[i] for i in np.stack([by_time, by_energy, mine.most]).argmin(axis=0)]
+
+
+def paper_rule(regimes: Regimes, most: int) -> Advice:
+    """Apply the two steps of the paper's Discussion, for c up to `most`."""
+    levels = {regimes.time.level, regimes.energy.level}
+    said = f"time is {regimes.time.level}, energy {regimes.energy.level}, epochs {regimes.amount}"
+    few = tuple(range(1, min(most, 2) + 1))
+    many = tuple(range(3, most + 1)) or few
+    if regimes.amount is Level.LOW:
+        return Advice("ha-asyn", few, f"{said}: in the very low region c = 1 and 2 may suffice")
+    if regimes.amount is Level.HIGH:
+        return Advice("ha-asyn", many, f"{said}: with abundant resources take c from 3 on")
+    if Level.HIGH in levels:
+        return Advice("ha-asyn", many, f"{said}: a resource is abundant, take c from 3 on")
+    if Level.LOW in levels:
+        return Advice("ha-asyn", few, f"{said}: a resource is low")
+    return Advice("ha-sync", (0,), f"{said}: in the medium range HA-Sync works best")
+
+
+# Step two: candidates by predicted gain, and the c that are worth a try
+
+
+def _all(most: int) -> Iterator[tuple[Candidate, Solver]]:
+    """List the candidates with their solvers; the first is the base of all gains."""
+    for c in range(most + 1):
+        kind, name = ("asyn", f"Asyn c={c}") if c else ("sync", "Sync")
+        for rule in (Handout.PROPORTIONAL, Handout.STRONGEST_FIRST):
+            label = f"HA-{name}" if rule is Handout.PROPORTIONAL else f"HA-{name}, {rule}"
+            yield Candidate(label, f"ha-{kind}", c, str(rule)), Exact(handout=rule)
+        yield Candidate(f"HU-{name}", f"hu-{kind}", c, ""), EqualBatches()
+
+
+def _progress(s: Solution) -> float:
+    """Return S, 0 of what is infeasible."""
+    return float((s.epochs * s.samples.astype(float) ** 2).sum() / max(s.samples.sum(), 1))
+
+
+def _judge(c: Candidate, s: Solution, base: float, regimes: Regimes, federated: bool) -> Candidate:
+    """Fill in what a candidate's allocation brings, and why."""
+    if not s.status.ok:
+        return replace(c, status=str(s.status), reason=str(s.diagnosis).split(";", maxsplit=1)[0])
+    took = int((s.epochs > 0).sum())
+    return replace(
+        c,
+        status=str(s.status),
+        mean_epochs=s.mean_epochs,
+        progress=_progress(s),
+        energy_j=float(s.energy_j.sum()),
+        makespan_s=float(s.time_s.max()),
+        participants=took,
+        gain=_progress(s) / base - 1,
+        caution=STARVES if federated and c.handout == Handout.STRONGEST_FIRST else "",
+        reason="; ".join(_reasons(c, s, len(s.epochs) - took, regimes)),
+    )
+
+
+def _reasons(c: Candidate, s: Solution, out: int, regimes: Regimes) -> Iterator[str]:
+    if c.scheme.startswith("hu"):
+        yield "equal batches: the slowest learners hold the others back"
+    elif c.staleness:
+        yield f"unequal epochs use time that rounding {regimes.relaxed_epochs:.2f} epochs down leaves idle"
+    else:
+        yield f"all do {int(s.epochs.max())} of {regimes.relaxed_epochs:.2f} epochs that would fit"
+    if c.handout == Handout.STRONGEST_FIRST:
+        yield "the strongest are filled first, the others save energy"
+    if out:
+        yield f"{out} of {len(s.epochs)} learners do not take part"
+    if str(s.status) == "partial":
+        yield f"only {int(s.samples.sum()):,} samples are used"
+
+
+def worth_trying(rule: Candidate, candidates: Sequence[Candidate]) -> Advice:
+    """Of one scheme and hand-out, keep the c that predict clearly more than the next smaller one kept."""
+    alike = [c for c in candidates if (c.scheme[:2], c.handout) == (rule.scheme[:2], rule.handout)]
+    family = sorted((c for c in alike if c.progress > 0), key=lambda c: c.staleness)
+    chosen = family[:1]
+    for c in family[1:]:
+        if c.progress > chosen[-1].progress * (1 + WORTH):
+            chosen.append(c)
+    text = f"no larger c predicts {WORTH:.0%} more"
+    if len(chosen) > 1:
+        gained = chosen[-1].progress / chosen[0].progress - 1
+        text = f"each predicts at least {WORTH:.0%} more than the one before, {gained:+.0%} in all"
+    return Advice("ha-asyn" if chosen[-1].staleness else "ha-sync", tuple(c.staleness for c in chosen), text)
+
+
+def _warnings(problem: AllocationProblem, federated: bool) -> Iterator[str]:
+    if federated:
+        yield f"FL: a high S is not enough. Of the strongest-first hand-out: {STARVES}."
+    if not np.isfinite(problem.energy_limit_j).any():
+        yield "No learner has an energy limit, so only time is scarce."

@@ -1,0 +1,208 @@
+"""``flwr-mel recommend``: which scheme and which c for a fleet, and why; cross-validation of c."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, stdev
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from flwr_mel.allocation import Infeasible
+from flwr_mel.tools import question as q
+from flwr_mel.tools import recommend as library
+from flwr_mel.tools import shell
+from flwr_mel.tools.recommend import Candidate, Recommendation, Resource
+
+_OPTIONS = q.OPTIONS | {
+    f"{key}": f"--{key.replace('_', '-')}" for key in ("staleness_up_to", "data_dir", "dataset")
+}
+#: Candidates shown without --all.
+_TOP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How long and on what the trials train."""
+
+    cycles: int = 4
+    seeds: int = 2
+    dataset: str = "mnist"
+    data_dir: str = ""
+    mode: str = "pl"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Which c the trials pick, with mean and spread of the accuracy per c, in words, and about the data."""
+
+    staleness: int
+    trials: Mapping[int, tuple[float, float]]
+    text: str
+    notice: str = ""
+
+
+def _trial(text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel="Cross-validation", **more)
+
+
+def recommend(
+    file: q.FleetFile,
+    samples: q.Samples,
+    cycle_time: Annotated[float, q.limit("Seconds per cycle, T.")],
+    energy: q.Energy = None,
+    staleness_up_to: Annotated[int, q.limit("Largest c considered.")] = 5,
+    min_samples: q.LeastBatch = 0,
+    max_epochs: q.MaxEpochs = None,
+    mode: q.Where = None,
+    layers: q.Layers = None,
+    trials: Annotated[bool, _trial("Run short simulations to pick c.", "--cross-validate")] = False,
+    cycles: Annotated[int, _trial("Per simulation.", min=1)] = 4,
+    seeds: Annotated[int, _trial("Simulations per c.", min=1)] = 2,
+    dataset: Annotated[shell.DatasetName, _trial("What to train on.")] = shell.DatasetName.MNIST,
+    data_dir: Annotated[str, _trial("Directory of idx files.")] = "",
+    json: q.Json = False,
+    everything: Annotated[bool, typer.Option("--all", help="Every candidate.")] = False,
+) -> None:
+    """Recommend a scheme and a staleness cap: what limits the fleet, candidates by predicted gain.
+
+    Exit codes: 0 done, 2 bad input, 3 infeasible (stderr says what would mend
+    it), 4 the environment.
+
+    Try:
+
+    flwr-mel recommend fleet.toml --cycle-time 10 --samples 60000
+
+    flwr-mel recommend fleet.toml --cycle-time 10 --energy 10 --samples 60000 --json
+
+    flwr-mel recommend fleet.toml --cycle-time 10 --samples 60000 --cross-validate --seeds 3
+    """
+    if not trials:
+        shell.refuse_given("without --cross-validate", "cycles", "seeds", "dataset", "data_dir")
+    if json:
+        shell.refuse_given("with --json, which has every candidate", "everything")
+    question = q.pose(
+        file,
+        cycle_time_s=cycle_time,
+        total_samples=samples,
+        min_samples=min_samples,
+        max_epochs=max_epochs,
+        energy=energy,
+        mode=mode,
+        layers=layers,
+        json=json,
+        options=_OPTIONS,
+    )
+    with shell.bad_input(_OPTIONS):
+        try:
+            federated = question.mode == "fl"
+            answer = library.recommend(question.problem, staleness_up_to=staleness_up_to, federated=federated)
+        except Infeasible as infeasible:
+            q.refuse(question, infeasible.diagnosis)
+        setup = Setup(cycles, seeds, dataset, data_dir, question.mode)
+        verdict = _cross_validate(question, answer, setup) if trials else None
+    if json:
+        question.print_json({**answer.as_dict(), "cross_validation": verdict and asdict(verdict)})
+    else:
+        _show(shell.console(), question, answer, verdict, everything)
+
+
+def _cross_validate(question: q.Question, answer: Recommendation, setup: Setup) -> Verdict:
+    """Simulate the c that are worth it, under the best heterogeneity-aware rule, and pick one."""
+    able = [c for c in (answer.best, *answer.candidates) if c.scheme.startswith("ha") and not c.caution]
+    tries = library.worth_trying(able[0], answer.candidates).staleness
+    try:
+        simulate = shell.plugins(shell.TRIALS)["simulate"].load()
+    except (ImportError, KeyError) as error:
+        shell.missing_packages("--cross-validate", ImportError(str(error)), "simulation")
+    rows, notice = simulate(question.names, question.problem, able[0], tries, setup)
+    return judge(rows, setup, notice)
+
+
+def judge(rows: Sequence[dict[str, Any]], setup: Setup, notice: str = "") -> Verdict:
+    """Pick the c with the best mean accuracy, or the smallest that is within the spread of it.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Results of a sweep.
+    setup : Setup
+        What was simulated.
+    notice : str
+        About the data.
+    """
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        c = int(row["config"]["staleness"])
+        if row["trouble"] or not row["accuracy"]:
+            shell.stop(f"c = {c} cannot be simulated: {row['trouble'] or 'no cycle'}")
+        found.setdefault(c, []).append(float(row["accuracy"][-1]))
+    trials = {c: (fmean(v), stdev(v) if len(v) > 1 else 0.0) for c, v in sorted(found.items())}
+    top = max(trials, key=lambda c: trials[c][0])
+    mean, spread = trials[top]
+    close = [c for c, (value, s) in trials.items() if mean - value <= max(s, spread)]
+    text = f"After {setup.cycles} cycles c = {top} has the best mean accuracy, {mean:.2%}"
+    if setup.seeds < 2:
+        text += ". One seed tells nothing about the spread: repeat with --seeds 3"
+    elif len(close) > 1:
+        others = ", ".join(map(str, close))
+        text += f", but c = {others} are within the spread over {setup.seeds} seeds: the smallest is taken"
+    else:
+        text += f", by more than the spread over {setup.seeds} seeds"
+    return Verdict(min(close), trials, f"{text}.", notice)
+
+
+def _show(
+    out: Console, question: q.Question, answer: Recommendation, verdict: Verdict | None, everything: bool
+) -> None:
+    """Print what limits the fleet, the candidates, and what to do next."""
+    r, best = answer.regimes, answer.best
+    shell.title(out, f"Recommendation for {question.file}", question.headline())
+    whole = f"{r.relaxed_epochs:.2f} epochs would fit for all, {int(r.relaxed_epochs)} whole ones"
+    data = [("data", f"stops {r.bound_by_data} learners first")] if r.bound_by_data else []
+    epochs = f"{r.amount}. {whole}: rounding costs HA-Sync a factor of {r.rounding:.2f}"
+    shell.facts(
+        out, [("epochs", epochs), ("time", _resource(r.time)), ("energy", _resource(r.energy)), *data]
+    )
+    out.print()
+    table = shell.grid("candidate<", "gain", "S", "mean epochs", "joules", "status<")
+    shown = answer.candidates if everything else answer.candidates[:_TOP]
+    for c in shown if best in shown else (*shown, best):
+        cells = [f"{c.gain:+.0%}", f"{c.progress:,.0f}", f"{c.mean_epochs:.2f}", f"{c.energy_j:.1f}"]
+        style = "bold green" if c is best else "dim" if c.caution or not c.progress else ""
+        row = [c.name + " *" * bool(c.caution), *(cells if c.progress else ["-"] * 4), c.status]
+        table.add_row(*(Text(cell, style=style) for cell in row))
+    out.print(table)
+    out.print(Text("" if everything else f"{len(answer.candidates)} candidates: --all\n", style="dim"))
+    shell.facts(out, _words(question, answer, verdict))
+
+
+def _resource(r: Resource) -> str:
+    return f"{r.level}. Twice of it gives {r.doubled:.2f} times the epochs; it stops {r.binds} learners first"
+
+
+def _words(question: q.Question, answer: Recommendation, verdict: Verdict | None) -> list[tuple[str, str]]:
+    best, tries, paper = answer.best, answer.cross_validate, answer.paper
+    few, many = (", ".join(map(str, advice.staleness)) for advice in (tries, paper))
+    pairs = [
+        ("best", f"{best.name}: {best.reason}"),
+        ("c to try", f"{few}: {tries.reason}"),
+        ("the paper", f"{paper.scheme}, c = {many}: {paper.reason}"),
+        ("gain", answer.predicts),
+        *(("mind", text) for text in answer.warnings),
+    ]
+    if verdict is not None:
+        pairs += [(f"c = {c}", f"{mean:.2%} +- {s:.2%}") for c, (mean, s) in verdict.trials.items()]
+        pairs.append(("measured", verdict.text))
+    return [*pairs, ("next", _next(question, best, verdict))]
+
+
+def _next(question: q.Question, best: Candidate, verdict: Verdict | None) -> str:
+    """Return the command to go on with: the measured c if there is one, else the predicted."""
+    c = best.staleness if verdict is None else verdict.staleness
+    how = f"--handout {best.handout}" if best.handout else "--solver equal"
+    text = f"flwr-mel plan {question.file} ... --staleness {c} {how}"
+    return text if verdict else f"{text}; --cross-validate measures c on short simulations first"

@@ -1,0 +1,65 @@
+"""The report: one self-contained HTML page about one run, or a comparison of several.
+
+``page.html`` is the frame with the style sheet; ``single.html`` and ``compare.html`` have the sections.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from flwr_mel import __version__
+from flwr_mel._files import atomically
+from flwr_mel._validate import complain
+from flwr_mel.tools.report.compare import compare
+from flwr_mel.tools.report.markup import fill
+from flwr_mel.tools.report.runs import Run, load_run
+from flwr_mel.tools.report.single import single
+
+__all__ = ["Run", "load_run", "render", "write_report"]
+
+_MODEL = "Times and energies come from the cost model, not from a clock or a meter."
+_CLOCK = "Energies and planned times come from the cost model; other times from the server's clock."
+
+
+def render(runs: Sequence[Run]) -> str:
+    """Return the page about one run or several as text.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib, which draws the curves, is not installed.
+    """
+    title, main = single(runs[0]) if len(runs) == 1 else compare(runs)
+    source = _CLOCK if any(run.real for run in runs) else _MODEL
+    return fill("page.html", title=title, main=main, version=__version__, source=source)
+
+
+def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
+    """Write one self-contained HTML page about one run or several, at once or not at all.
+
+    Parameters
+    ----------
+    runs : sequence of paths
+        Run directories or files of records. One: the full report. Several: a comparison.
+    out : path
+        The HTML file.
+
+    Raises
+    ------
+    ValueError
+        A run cannot be read, or the page cannot be written; the message names the path.
+    ImportError
+        If matplotlib, which draws the curves, is not installed.
+    """
+    given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
+    if not given:
+        raise complain("runs", "at least one run directory", given)
+    page = render([load_run(path) for path in given])
+    try:
+        atomically(out, lambda file: file.write(page))
+    except OSError as error:
+        why = f"{error.strerror or error}."
+        raise complain("out", "a file that can be written", str(out), why) from error
+    return Path(out)

@@ -1,0 +1,89 @@
+"""Accuracy against rounds, time and energy, and what an accuracy costs: of one run, or of several set-ups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from operator import attrgetter, methodcaller
+from typing import NamedTuple
+
+import numpy as np
+
+from flwr_mel._validate import FloatArray
+from flwr_mel.tools.report.charts import COLOURS, Line, chart
+from flwr_mel.tools.report.markup import DASH, Html, el, percent, plural, short, table
+from flwr_mel.tools.report.runs import Run
+
+_LEVELS = (0.5, 0.8, 0.9, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
+
+Read = Callable[[Run], FloatArray]
+
+
+accuracy: Read = attrgetter("accuracy")
+seconds: Read = attrgetter("elapsed")
+joules: Read = methodcaller("total", "total_energy_j")
+epochs: Read = attrgetter("mean_epochs")
+rounds: Read = methodcaller("column", "cycle")
+
+
+class Series(NamedTuple):
+    """Runs that differ in their seeds alone, and what sets them apart from the others."""
+
+    label: str
+    runs: Sequence[Run]
+
+    def table(self, read: Read) -> FloatArray:
+        """Return what `read` gives for each run, a row per run; NaN beyond its last round."""
+        rows = [read(run) for run in self.runs]
+        most = max(map(len, rows))
+        return np.array([np.append(row, np.full(most - len(row), math.nan)) for row in rows])
+
+    def last(self, read: Read) -> FloatArray:
+        """Return the last known value of each run; NaN where there is none."""
+        return np.array([np.append(math.nan, v[np.isfinite(v)])[-1] for v in map(read, self.runs)])
+
+
+def swatch(i: int, row: Series) -> Html:
+    """Show the colour and the name of a series."""
+    name = row.runs[0].name if len(row.runs) == 1 else plural(len(row.runs), "run")
+    mark = el("i", class_="sw dash" if i >= COLOURS else "sw")
+    return el("span", mark, el("b", row.label), el("small", name), class_=f"tag k{i % COLOURS}")
+
+
+def curves(rows: Sequence[Series], read: Read, along: Read) -> list[Line]:
+    """Make a curve per series: the mean over its runs, with a band from the least to the most."""
+    lines = []
+    for i, row in enumerate(rows):
+        y, x = (np.ma.masked_invalid(row.table(each)) for each in (read, along))
+        low, middle, high, at = (part.filled(math.nan) for part in (y.min(0), y.mean(0), y.max(0), x.mean(0)))
+        lines.append(Line(at, middle, i, (low, high) if len(row.runs) > 1 else None))
+    return lines
+
+
+def accuracy_charts(rows: Sequence[Series]) -> list[Html]:
+    """Draw accuracy against rounds, time and energy."""
+    end = percent(rows[0].last(accuracy)[0], 1) if len(rows) == len(rows[0].runs) == 1 else ""
+    clock = "time" if rows[0].runs[0].real else "virtual time"
+    figures = []
+    for name, along, unit in (("rounds", rounds, ""), (clock, seconds, ", s"), ("energy", joules, ", J")):
+        lines, label = curves(rows, accuracy, along), f"{name}{unit}" if unit else "round"
+        figures.append(chart(f"Accuracy against {name}", lines, label, share=True, end=end))
+    return figures
+
+
+def cost_table(rows: Sequence[Series]) -> Html:
+    """Make the table of rounds, time and energy until the highest accuracies that some run reached."""
+    runs = [run for row in rows for run in row.runs]
+    wanted = [level for level in _LEVELS if any(run.first(level) is not None for run in runs)][-3:]
+    body = [[swatch(i, row), *(_cost(row, level) for level in wanted)] for i, row in enumerate(rows)]
+    return table(["run", *(f"to {100 * level:g}%" for level in wanted)], body) if wanted else Html()
+
+
+def _cost(row: Series, level: float) -> Html:
+    reached = [(run, n) for run in row.runs if (n := run.first(level)) is not None]
+    if len(reached) < len(row.runs):
+        return el("span", DASH, el("small", f"{len(reached):,} of {len(row.runs):,}"))
+    cycles, time_s, energy_j = (
+        np.mean([read(run)[n] for run, n in reached]) for read in (rounds, seconds, joules)
+    )
+    return el("span", short(cycles, "rounds"), el("small", f"{short(time_s, 's')}, {short(energy_j, 'J')}"))

@@ -1,0 +1,240 @@
+"""A run's records, read with tolerance, and the same as arrays of clients by rounds."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flwr_mel._validate import FloatArray, complain
+from flwr_mel.tools.report.markup import finite, plural
+
+RECORDS = "records.jsonl"
+#: How version 0.2 spelled outcomes. To be removed when its records are gone.
+_OLD_OUTCOMES = {"left out": "skipped", "busy": "skipped", "refused": "rejected"}
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """What a run left behind: at least one record, by round; the rest is empty where it is not known."""
+
+    path: Path
+    records: tuple[Record, ...]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The directory's name, or that of a file with a name of its own, without its suffix."""
+        file = records_of(self.path).resolve()
+        return (file.parent.name if file.name == RECORDS else file.stem) or str(self.path)
+
+    @property
+    def scheme(self) -> str:
+        """The scheme as the paper spells it; "" if it is not known."""
+        text = str(self.config.get("scheme") or "")
+        return (
+            text.replace("ha-", "HA-").replace("hu-", "HU-").replace("asyn", "Asyn").replace("sync", "Sync")
+        )
+
+    @property
+    def title(self) -> str:
+        """Scheme and data, or the run's name."""
+        return f"{self.scheme} on {self.config.get('dataset')}" if self.scheme else self.name
+
+    @property
+    def objective(self) -> str:
+        """What the rounds were planned for."""
+        return (
+            str(self.records[-1].get("objective") or "epochs").replace("epochs", "mean epochs").capitalize()
+        )
+
+    @property
+    def real(self) -> bool:
+        """Whether the server's clock is on record, as in a deployment."""
+        return bool((self.column("began_at") > 0).all())
+
+    @property
+    def ending(self) -> str:
+        """Why the run ended, in one phrase."""
+        last, wanted = self.records[-1], finite(self.config.get("cycles"))
+        done = f"{plural(last['cycle'], 'round')} done"
+        return str(
+            last.get("stopped")
+            or (f"interrupted: {done} of {wanted:,.0f}" if wanted > last["cycle"] else done)
+        )
+
+    @property
+    def metric(self) -> str:
+        """The name of what is called accuracy here: the first metric that sounds like it."""
+        names = sorted(self.metrics, key=lambda name: name != "accuracy")
+        return next((name for name in names if "acc" in name.lower()), "accuracy")
+
+    @property
+    def metrics(self) -> dict[str, FloatArray]:
+        """Every metric by its name, one value per round, NaN where it is absent."""
+        rows = [_dict(record.get("metrics")) for record in self.records]
+        return {str(name): np.array([finite(row.get(name)) for row in rows]) for row in rows for name in row}
+
+    @property
+    def accuracy(self) -> FloatArray:
+        """One value per round, NaN where it is absent."""
+        return self.metrics.get(self.metric, np.full(len(self.records), math.nan))
+
+    def column(self, name: str) -> FloatArray:
+        """Return one number of every record."""
+        return np.array([finite(record.get(name)) for record in self.records])
+
+    def total(self, name: str) -> FloatArray:
+        """Return a counter of the records, which never falls: a round without work may say 0."""
+        return np.maximum.accumulate(np.nan_to_num(self.column(name), nan=0.0))
+
+    @property
+    def elapsed(self) -> FloatArray:
+        """How much time had passed after each round, by the server's clock or by the cost model."""
+        return np.cumsum(np.nan_to_num(self.column("waited_s"))) if self.real else self.total("clock_s")
+
+    @property
+    def mean_epochs(self) -> FloatArray:
+        """Mean epochs of the clients with a task, one value per round."""
+        rows = [[x for _, row in clients(r) if (x := finite(row.get("epochs"))) > 0] for r in self.records]
+        return np.array([sum(row) / len(row) if row else math.nan for row in rows])
+
+    def first(self, level: float) -> int | None:
+        """Return the index of the first record whose accuracy is at least `level`; None: never."""
+        return next((n for n, accuracy in enumerate(self.accuracy) if accuracy >= level), None)
+
+
+def records_of(path: Path) -> Path:
+    """Return the file of a run's records: ``records.jsonl`` in its directory, or the file that is given."""
+    return path / RECORDS if path.is_dir() else path
+
+
+def clients(record: Record) -> Iterator[tuple[str, Record]]:
+    """Return a round's clients, told apart by their node when two have the same name."""
+    rows = [row for row in record.get("learners") or () if isinstance(row, dict)]
+    names = Counter(str(row.get("learner")) for row in rows)
+    for row in rows:
+        name = str(row.get("learner"))
+        yield (f"{name} ({row.get('node')})" if names[name] > 1 else name), row
+
+
+def outcome(row: Record) -> str:
+    """Return what became of a client in a round."""
+    return _OLD_OUTCOMES.get(str(row.get("outcome")), str(row.get("outcome")))
+
+
+def load_run(path: str | Path) -> Run:
+    """Read a run: a directory, of which only ``records.jsonl`` is needed, or a file of records.
+
+    Raises
+    ------
+    ValueError
+        Names the path and what is missing or broken.
+    """
+    file = records_of(Path(path))
+    records, remarks = _records(file)
+    facts: dict[str, Any] = {}
+    try:  # what lies beside a file of another name need not belong to it
+        facts = _dict(
+            json.loads(file.with_name("config.json").read_text("utf-8") if file.name == RECORDS else "{}")
+        )
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        remarks.append(f"config.json cannot be read and is left out: {error}.")
+    told = [facts.get("notice"), _dict(facts.get("data")).get("notice"), *remarks]
+    return Run(
+        Path(path), records, _dict(facts.get("config")), tuple(dict.fromkeys(str(x) for x in told if x))
+    )
+
+
+def _records(file: Path) -> tuple[tuple[Record, ...], list[str]]:
+    try:
+        lines = [line for line in file.read_text("utf-8").split("\n") if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        rule = f"a directory with {RECORDS}, or a file of records"
+        raise complain("a run", rule, str(file), f"{getattr(error, 'strerror', None) or error}.") from error
+    found: dict[int, Record] = {}
+    remarks = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            found[int(record["cycle"])] = record  # a resumed run repeats rounds: the last record counts
+        except (ValueError, TypeError, KeyError, RecursionError):
+            if number < len(lines):
+                where = f"{file}, line {number}"
+                raise complain("the line", "a record as JSON", line[:60], where=where) from None
+            remarks.append(f"The last line of {file.name} is cut off; that round is not shown.")
+    if not found:
+        raise complain("a run", "one with a finished round", str(file))
+    return tuple(found[cycle] for cycle in sorted(found)), remarks
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """Clients by rounds; NaN where a client had no task.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The clients, kind by kind.
+    kinds : dict of str to list of int
+        Rows of the clients of one kind, which share a colour.
+    values : dict of str to float array, shape (clients, rounds)
+        epochs, samples, time_s, energy_j, energy_limit_j; time_share and energy_share of T and E_k; idle_s,
+        T minus the busy time; lost, 1 where work was asked for and not used.
+    limited_by : list of str
+        What kept each client from more, most of the time.
+    """
+
+    names: tuple[str, ...]
+    kinds: Mapping[str, list[int]]
+    values: Mapping[str, FloatArray]
+    limited_by: list[str]
+
+
+def work_of(run: Run) -> Work:
+    """Sort a run's records by client."""
+    every = dict.fromkeys(name for record in run.records for name, _ in clients(record))
+    first: dict[str, int] = {}
+    for name in every:
+        first.setdefault(_kind(name), len(first))
+    order = {name: k for k, name in enumerate(sorted(every, key=lambda name: first[_kind(name)]))}
+    kinds = {kind: [k for name, k in order.items() if _kind(name) == kind] for kind in first}
+    task = ("epochs", "samples", "time_s", "energy_j", "energy_limit_j")
+    values = {key: np.full((len(order), len(run.records)), math.nan) for key in (*task, "lost")}
+    limits: list[Counter[str]] = [Counter() for _ in order]
+    for n, record in enumerate(run.records):
+        for name, row in clients(record):
+            values["lost"][order[name], n] = outcome(row) not in ("used", "skipped")
+            if finite(row.get("samples")) > 0:
+                limits[order[name]][str(row.get("limited_by") or "")] += 1
+                for key in task:
+                    values[key][order[name], n] = finite(row.get(key))
+    limit = run.column("cycle_time_s")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values["time_share"] = values["time_s"] / limit
+        values["energy_share"] = values["energy_j"] / values["energy_limit_j"]
+    values["idle_s"] = np.maximum(limit - np.nan_to_num(values["time_s"]), 0.0)
+    return Work(
+        tuple(order), kinds, values, [count.most_common(1)[0][0] if count else "" for count in limits]
+    )
+
+
+def _kind(client: str) -> str:
+    """Return a client's name without its number."""
+    return re.sub(r"[\s._-]*\d+(\s*\(.*\))?$", "", client).strip() or "client"

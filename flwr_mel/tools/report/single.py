@@ -1,0 +1,228 @@
+"""The report on one run: what fills ``single.html``."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from flwr_mel._validate import FloatArray
+from flwr_mel.tools.report import markup as m
+from flwr_mel.tools.report.charts import COLOURS, Line, chart
+from flwr_mel.tools.report.learning import Series, accuracy_charts, cost_table
+from flwr_mel.tools.report.markup import DASH, Html, el, finite, percent, short, span
+from flwr_mel.tools.report.runs import Run, Work, clients, outcome, work_of
+
+#: More clients than this are shown by kind, more rounds than this several to a cell.
+_MOST_ROWS, _MOST_CELLS, _MOST_METRICS = 40, 60, 6
+
+#: Name, colour and rows of a client, or of a kind of clients.
+Whom = list[tuple[str, int, list[int]]]
+
+
+def single(run: Run) -> tuple[str, Html]:
+    """Return the title and the sections of one run's report."""
+    work = work_of(run)
+    kinds: Whom = [(kind, i % COLOURS, rows) for i, (kind, rows) in enumerate(work.kinds.items())]
+    every: Whom = [(work.names[k], colour, [k]) for _, colour, rows in kinds for k in rows]
+    whom = every if len(every) <= _MOST_ROWS else kinds
+    per, alone = math.ceil(len(run.records) / _MOST_CELLS), [Series(run.title, [run])]
+    return run.title, m.fill(
+        "single.html",
+        name=run.name,
+        title=run.title,
+        facts=_facts(run, work),
+        state="open" if run.ending.startswith("interrupted") else "",
+        ending=run.ending,
+        tiles=_tiles(run, work),
+        notices=m.notices([*run.notices, *_notes(run)]),
+        learning=accuracy_charts(alone),
+        costs=cost_table(alone),
+        kinds=[el("span", el("i"), el("b", kind), f" {len(k):,}", class_=f"k{i}") for kind, i, k in kinds],
+        row="kind of client, with its mean" if whom is kinds else "client",
+        cell="round" if per == 1 else f"{per:,} rounds, with their mean",
+        epochs=_heat(run, work, whom, "epochs", per),
+        samples=_heat(run, work, whom, "samples", per),
+        one_round=_one_round(run, work, whom),
+        busy=percent(m.mean(work.values["time_share"]), 0),
+        idle=short(m.mean(work.values["idle_s"]), "s"),
+        why=_why(work),
+        limits=_limits(work, whom),
+        absent=_absent(run),
+        rounds=_rounds(run),
+    )
+
+
+def _facts(run: Run, work: Work) -> list[Html]:
+    """Say under which limits the run worked."""
+    limits, cap = work.values["energy_limit_j"], run.column("staleness")
+    energy, c = f"<i>E<sub>k</sub></i> = {span(limits)}&nbsp;J", f"<i>c</i> = {span(cap)}"
+    parts = [
+        m.plural(len(work.names), "client"),
+        Html(f"<i>T</i> = {span(run.column('cycle_time_s'))}&nbsp;s"),
+        Html(energy) if np.isfinite(limits).any() else "no energy limits",
+        Html(c) if np.isfinite(cap).any() else "no staleness cap",
+        *(f"{key} {run.config[key]}" for key in ("mode", "seed") if key in run.config),
+    ]
+    return [el("li", part) for part in parts]
+
+
+def _tiles(run: Run, work: Work) -> list[Html]:
+    """Show the key figures: name, value, detail."""
+    known, n = run.accuracy[np.isfinite(run.accuracy)], len(run.records)
+    clock, joules = run.elapsed[-1], run.total("total_energy_j")[-1]
+    planned = f", planned {short(run.total('clock_s')[-1] / n, 's')}" if run.real else ""
+    worked = np.isfinite(work.values["epochs"]).any(axis=1).sum()
+    tiles = {
+        f"Final {run.metric}": (
+            percent(known[-1:].sum() or None),
+            f"best {percent(known.max(initial=0) or None)}",
+        ),
+        "Rounds": (f"{n:,}", f"of {run.config['cycles']}" if "cycles" in run.config else "on record"),
+        "Time" if run.real else "Virtual time": (
+            short(clock, "s"),
+            f"{short(clock / n, 's')} per round{planned}",
+        ),
+        "Energy": (short(joules, "J"), f"{short(joules / n, 'J')} per round"),
+        run.objective: (short(m.mean(run.column("value"))), f"bound {short(m.mean(run.column('bound')))}"),
+        "Clients": (f"{worked:,}", f"with work, of {len(work.names):,}"),
+    }
+    return [
+        el("div", el("dt", name), el("dd", value), el("dd", text)) for name, (value, text) in tiles.items()
+    ]
+
+
+def _notes(run: Run) -> list[str]:
+    """Return the rounds' notes, equal ones together."""
+    found: dict[str, list[int]] = {}
+    for record in run.records:
+        idle = not any(finite(row.get("samples")) > 0 for _, row in clients(record))
+        for text in record.get("notes") or ["no client had a task"] * idle:
+            found.setdefault(str(text), []).append(record["cycle"])
+    return [f"{m.at_rounds(at)}: {text}" for text, at in found.items()]
+
+
+def _row(name: str, colour: int, *parts: object, kind: str = "row") -> Html:
+    return el("div", el("span", name, class_="who", title=name), *parts, class_=f"{kind} k{colour}")
+
+
+def _foot(first: str, last: str) -> Html:
+    return el("div", el("span"), el("p", el("span", first), el("span", last)), class_="row foot")
+
+
+def _heat(run: Run, work: Work, whom: Whom, key: str, per: int) -> list[Html]:
+    """Draw a heat map, beginning with its scale: a row per client, a cell per `per` rounds."""
+    values, lost = work.values[key], work.values["lost"] > 0
+    low, high = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=0.0)
+    scale = el("span", short(low), el("i", class_="ramp"), short(high), class_="scale")
+    drawn = [scale, Html("</figcaption>")]
+    for name, colour, k in whom:
+        cells = []
+        for n in range(0, len(run.records), per):
+            value, at = m.mean(values[k, n : n + per]), run.records[n]["cycle"]
+            shade = 20 + 80 * (value - low) / (high - low) if high > low else 100
+            mark = "\u00d7" if lost[k, n : n + per].any() else "" if value > 0 else DASH
+            text = f"{name}, round {at:,}: {short(value)} {key}"
+            cells.append(el("i", mark, style=f"--v:{shade if value > 0 else 0:.0f}%", title=text))
+        amount = el("span", span(values[k]), class_="val")
+        drawn.append(_row(name, colour, el("div", cells, class_="cells"), amount))
+    return [*drawn, _foot(f"round {run.records[0]['cycle']:,}", f"{run.records[-1]['cycle']:,}")]
+
+
+def _bar(end: float, **pieces: tuple[float, float]) -> Html:
+    """Draw a bar of pieces from start to stop whose whole length is `end`."""
+    drawn = []
+    for kind, ends in pieces.items():
+        left, right = (100 * min(max(float(x), 0.0), end) / end for x in ends)
+        drawn.append(el("i", class_=kind, style=f"left:{left:.2f}%;width:{max(right - left, 0):.2f}%"))
+    return el("span", drawn, class_="bar")
+
+
+def _one_round(run: Run, work: Work, whom: Whom) -> Html:
+    """Draw the last round with work: how long each client is busy, and T."""
+    worked = np.flatnonzero(np.isfinite(work.values["time_s"]).any(axis=0))
+    if not len(worked):
+        return el("p", "No client had a task in any round.", class_="lead")
+    record, busy = run.records[worked[-1]], np.nan_to_num(work.values["time_s"][:, worked[-1]])
+    limit = float(np.nan_to_num(finite(record.get("cycle_time_s"))))
+    end = 1.01 * max(limit, float(busy.max())) or 1.0
+    drawn = []
+    for name, colour, k in whom:
+        spent = float(busy[k].mean())
+        bar = _bar(end, fill=(0, spent), rest=(spent, limit), stop=(limit, limit))
+        drawn.append(
+            _row(name, colour, bar, el("span", short(spent, "s") if spent else "no task", class_="val"))
+        )
+    text = f"Round {record['cycle']:,}. By the cost model the last reply comes after "
+    text += f"{short(record.get('makespan_s'), 's')} of T = {short(limit, 's')}."
+    if run.real:
+        kept = int((run.column("waited_s") <= run.column("cycle_time_s")).sum())
+        text += f" By the server's clock it came after {short(record.get('waited_s'), 's')}, and within T in "
+        text += f"{kept:,} of {m.plural(len(run.records), 'round')}."
+    return m.fill("one_round.html", text=text, bars=[*drawn, _foot("0", short(limit, "s"))])
+
+
+def _limits(work: Work, whom: Whom) -> Iterator[Html]:
+    """Draw how much of T and of E_k each client uses."""
+    v = work.values
+    for name, colour, k in whom:
+        time, energy = (
+            _use(v["time_share"][k], v["time_s"][k], "s"),
+            _use(v["energy_share"][k], v["energy_j"][k], "J"),
+        )
+        idle = el("span", short(m.mean(v["idle_s"][k]), "s"), class_="idle")
+        by = ", ".join(sorted({work.limited_by[i] for i in k} - {""})) or "no task"
+        yield _row(name, colour, time, energy, idle, el("span", by, class_="by"), kind="use")
+
+
+def _use(shares: FloatArray, costs: FloatArray, unit: str) -> Html:
+    """Draw the use of one limit: the mean, the range and the limit itself."""
+    known, amount, end = shares[np.isfinite(shares)], m.mean(costs), 1.06
+    bar, text = _bar(end, stop=(1, 1)), "no limit" if amount > 0 else ""
+    if len(known):
+        middle = float(known.mean())
+        bar = _bar(end, fill=(0, middle), rest=(middle, 1), range=(known.min(), known.max()), stop=(1, 1))
+        text = f"{math.floor(100 * middle + 1e-9)}%"
+    kind = "amount over" if (known > 1 + 1e-9).any() else "amount"
+    return el("span", bar, el("span", el("b", text), f" {short(amount, unit)}", class_=kind), class_="pair")
+
+
+def _why(work: Work) -> str:
+    """Say what kept clients from more."""
+    binding = Counter(text for text in work.limited_by if text).most_common()
+    return ", ".join(f"{text} for {m.plural(n, 'client')}" for text, n in binding) or "nothing on record"
+
+
+def _absent(run: Run) -> Html:
+    """Say which clients were skipped or whose work was lost, when and why."""
+    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for record in run.records:
+        for name, row in clients(record):
+            key = outcome(row), str(row.get("reason") or "no reason on record")
+            found.setdefault(key, []).append((name, record["cycle"]))
+    lost = {key: times for key, times in found.items() if key[0] != "used"}
+    rows = [
+        [*key, len(times), m.some(list(dict(times))), m.at_rounds([cycle for _, cycle in times])]
+        for key, times in lost.items()
+    ]
+    none = el("p", "No client was skipped, and no work was lost.", class_="lead")
+    return m.table(["what", "why", "times", "clients", "when"], rows, words=(0, 1, 3, 4)) if rows else none
+
+
+def _rounds(run: Run) -> Iterator[Html]:
+    """Draw what was planned for, time, samples, energy and the other metrics."""
+    column, last = run.column, "waited_s" if run.real else "makespan_s"
+    curves = {
+        f"{run.objective}; dashed: bound": [column("bound"), column("value")],
+        "Last reply, s; dashed: T": [column("cycle_time_s"), column(last)],
+        "Samples; dashed: asked for": [column("asked_samples"), column("total_samples")],
+        "Energy, J": [column("energy_j")],
+    }
+    others = [(name, values) for name, values in run.metrics.items() if name != run.metric]
+    curves |= {name.capitalize(): [values] for name, values in others[:_MOST_METRICS]}
+    for heading, (*reference, values) in curves.items():
+        known, x = values[np.isfinite(values)], column("cycle")
+        lines = [*(Line(x, dashed, None) for dashed in reference), Line(x, values)]
+        yield chart(heading, lines, end=short(known[-1]) if len(known) else "")

@@ -1,1 +1,0 @@
-"""Starting Flower's engine, following a run, ending everything."""

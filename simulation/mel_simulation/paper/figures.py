@@ -1,0 +1,267 @@
+"""The figures of docs/REPRODUCTION.md and README, from results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from mel_simulation.paper import style
+from mel_simulation.paper.rows import (
+    by,
+    cap,
+    cycles_to,
+    family,
+    gain_ratio,
+    is_like,
+    median,
+    method,
+    plain,
+    running,
+    setting,
+    trained,
+)
+from mel_simulation.sweep.results import Row
+
+_TARGETS = (0.955, 0.973)
+#: What the comparison with baselines shows, in this order, as far as it was run.
+COMPARED = (
+    "HA-Progress c = 2",
+    "HA-Asyn c = 2",
+    "HA-Sync",
+    "FedAvg, waits, 3 ep.",
+    "FedAvg, drops, 3 ep.",
+    "FedProx, 3 ep.",
+)
+
+
+def _look(kind: str, c: int) -> dict[str, Any]:
+    """Colour and marker show c; HA is solid and filled, HU dashed and open."""
+    look: dict[str, Any] = {"color": style.COLOURS[c], "marker": style.MARKERS[c]}
+    return {**look, "ls": "-"} if kind == "HA" else {**look, "ls": (0, (3, 2)), "mfc": "white", "lw": 0.9}
+
+
+def _schemes(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:
+    return by(rows, lambda r: (family(r), cap(r)))
+
+
+def _scheme_legend(figure: Figure, rows: Sequence[Row], title: str) -> None:
+    names = [(kind, c, f"{kind}-{'Asyn' if c else 'Sync'} c={c}") for kind, c in _schemes(rows)]
+    style.legend(figure, [style.entry(name, **_look(kind, c)) for kind, c, name in names], title, 1.25)
+
+
+def _about(rows: Sequence[Row]) -> str:
+    """Return what a figure was made from."""
+    seeds = len({row["config"]["seed"] for row in rows})
+    names = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
+    data = ", ".join(sorted({names[row["config"]["dataset"]] for row in rows}))
+    return (
+        f"{data}, K = {rows[0]['config']['learners']}, up to {seeds} seeds (placements). HA: batches follow "
+        "the devices, HU: equal batches. Asyn: epochs differ by up to c. T: seconds per cycle, E: joules per "
+        "learner and cycle."
+    )
+
+
+def final_accuracy(results: Sequence[Row]) -> Figure:
+    """Draw accuracy after 6 and 12 cycles against T, a column per E (figure14label)."""
+    rows = trained(plain(results))
+    energies = sorted({setting(row)[1] for row in rows})
+    after = [n for n in (6, 12) if any(len(row["accuracy"]) >= n for row in rows)]
+    figure, panels = style.canvas(len(after), len(energies), sharey="row", sharex=True)
+    for line, cycle in zip(panels, after, strict=True):
+        values: list[float] = []
+        for axes, energy in zip(line, energies, strict=True):
+            mine = [r for r in rows if setting(r)[1] == energy and len(r["accuracy"]) >= cycle]
+            values += _against_time(axes, mine, cycle)
+            axes.set_title(f"E = {energy:g} J, after {cycle} cycles")
+        for axes in line:
+            style.percent_axis(axes, values)
+        line[0].set_ylabel("test accuracy (%)")
+    for axes in panels[-1]:
+        axes.set_xlabel("cycle time T (s)")
+        axes.set_xticks(sorted({setting(row)[0] for row in rows}))
+    _scheme_legend(figure, rows, "How accurate is the model after 6 and after 12 cycles?")
+    missing = "A missing point: no allocation, or not run. "
+    style.footer(figure, f"Mean and range over seeds; scale: logarithm of the error. {missing}{_about(rows)}")
+    return figure
+
+
+def _against_time(axes: Axes, rows: Sequence[Row], cycle: int) -> list[float]:
+    seen: list[float] = []
+    groups = _schemes(rows)
+    for place, ((kind, c), group) in enumerate(groups.items()):
+        points = []
+        for time, same in by(group, lambda r: setting(r)[0]).items():
+            values = np.array([row["accuracy"][cycle - 1] for row in same])
+            points.append((time, values.mean(), values.min(), values.max()))
+        t, mean, low, high = np.array(points).T
+        t = t + 0.25 * (place - (len(groups) - 1) / 2)  # so that the ranges can be told apart
+        axes.errorbar(t, mean, [mean - low, high - mean], capsize=1.5, elinewidth=0.8, **_look(kind, c))
+        seen += [*low, *high]
+    return seen
+
+
+def progression(results: Sequence[Row]) -> Figure:
+    """Draw accuracy against cycles for T = 10 and 20, a column per E (figure07label)."""
+    rows = [row for row in trained(plain(results)) if setting(row)[0] in (10.0, 20.0)]
+    times, energies = (sorted({setting(row)[i] for row in rows}) for i in (0, 1))
+    figure, panels = style.canvas(len(times), len(energies), sharey=True, sharex=True)
+    for line, time in zip(panels, times, strict=True):
+        for axes, energy in zip(line, energies, strict=True):
+            mine = [row for row in rows if setting(row) == (time, energy)]
+            for (kind, c), group in _schemes(mine).items():
+                length = min(len(row["accuracy"]) for row in group)
+                curves = np.array([row["accuracy"][:length] for row in group])
+                x = np.arange(1, length + 1)
+                axes.plot(x, curves.mean(axis=0), **_look(kind, c))
+                low, high = curves.min(axis=0), curves.max(axis=0)
+                axes.fill_between(x, low, high, color=style.COLOURS[c], alpha=0.12, lw=0)
+            axes.set_title(f"T = {time:g} s, E = {energy:g} J")
+            style.percent_axis(axes, [0.7, max(a for row in rows for a in row["accuracy"])])
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        line[0].set_ylabel("test accuracy (%)")
+    for axes in panels[-1]:
+        axes.set_xlabel("global cycle")
+    _scheme_legend(figure, rows, "How accuracy grows from cycle to cycle")
+    style.footer(figure, f"Mean and range over seeds; scale: logarithm of the error. {_about(rows)}")
+    return figure
+
+
+def updates_to_target(results: Sequence[Row]) -> Figure:
+    """Draw the number of updates to 95.5 % and 97.3 % per T and c (figure15label, figure16label)."""
+    rows = trained(plain(results))
+    energies = sorted({setting(row)[1] for row in rows})
+    figure, panels = style.canvas(len(_TARGETS), len(energies), sharey=True)
+    for line, goal in zip(panels, _TARGETS, strict=True):
+        for axes, energy in zip(line, energies, strict=True):
+            _bars(axes, [row for row in rows if setting(row)[1] == energy], goal)
+            axes.set_title(f"{100 * goal:g} %, E = {energy:g} J")
+        line[0].set_ylabel("updates")
+    for axes in panels[-1]:
+        axes.set_xlabel("cycle time T (s)")
+    caps = sorted({cap(row) for row in rows if family(row) == "HA"})
+    names = [f"HA-{'Asyn' if c else 'Sync'} c={c}" for c in caps]
+    entries: list[Any] = [Patch(fc=style.COLOURS[c], label=name) for c, name in zip(caps, names, strict=True)]
+    entries.append(Patch(fc="white", ec=style.GREY, hatch="////", label="best HU"))
+    entries.append(style.entry("not reached", color=style.BLACK, marker="x", ls=""))
+    style.legend(figure, entries, "How many global updates does an accuracy take?", 1.15)
+    style.footer(figure, f"Bar: median over seeds; dots: single seeds. {_about(rows)}")
+    return figure
+
+
+def _bars(axes: Axes, rows: Sequence[Row], goal: float) -> None:
+    """Draw a group of bars per T: one per c of HA, then the best HU."""
+    times = by(rows, lambda r: setting(r)[0])
+    for place, same in enumerate(times.values()):
+        need = {key: [cycles_to(r, goal) for r in group] for key, group in _schemes(same).items()}
+        bars = [(style.COLOURS[c], "", values) for (kind, c), values in need.items() if kind == "HA"]
+        rivals = [values for (kind, _), values in need.items() if kind == "HU"]
+        if rivals:
+            bars.append(("white", "////", min(rivals, key=lambda v: (median(v), min(v)))))
+        width = 0.85 / max(len(bars), 1)
+        for i, (colour, hatch, cycles) in enumerate(bars):
+            x, edge = place + (i - (len(bars) - 1) / 2) * width, style.GREY if hatch else colour
+            if np.isfinite(median(cycles)):
+                axes.bar(x, median(cycles), 0.9 * width, fc=colour, ec=edge, hatch=hatch, alpha=0.85)
+            else:
+                axes.plot(x, 0.5, "x", color=edge, ms=4)
+            if len(cycles) > 1:
+                axes.plot([x] * len(cycles), cycles, "o", ms=2.2, mfc="white", mec="black", mew=0.6)
+    axes.set_xticks(range(len(times)), [f"{t:g}" for t in times])
+    axes.set_ylim(0, max(len(row["accuracy"]) for row in rows) + 0.5)
+    axes.grid(visible=False, axis="x")
+
+
+def gain_of_asynchrony(results: Sequence[Row]) -> Figure:
+    """Draw what c > 0 gains over c = 0 against tau*/floor(tau*)."""
+    rows = [row for row in trained(plain(results)) if family(row) == "HA"]
+    figure, panels = style.canvas(1, 2, height=2.6)
+    left, right = panels[0]
+    energies = sorted({setting(row)[1] for row in rows})
+    ends: list[float] = []
+    for ((_, energy), _), group in by(rows, lambda r: (setting(r), r["config"]["seed"])).items():
+        base = next((row for row in group if cap(row) == 0), None)
+        for row in group if base is not None and np.isfinite(gain_ratio(base)) else ():
+            if base is None or not cap(row):
+                continue
+            look: dict[str, Any] = {"ls": "", "mfc": "none", "alpha": 0.85}
+            look |= {"color": style.COLOURS[cap(row)], "marker": style.MARKERS[energies.index(energy)]}
+            half = (min(len(row["accuracy"]), len(base["accuracy"])) + 1) // 2 - 1
+            epochs = [np.mean([act["mean_epochs"] for act in each["acts"]]) for each in (row, base)]
+            left.plot(gain_ratio(base), epochs[0] / epochs[1], **look)
+            right.plot(gain_ratio(base), 100 * (row["accuracy"][half] - base["accuracy"][half]), **look)
+            ends.append(gain_ratio(base))
+    left.plot([min(ends), max(ends)], [min(ends), max(ends)], color=style.GREY, lw=0.8)
+    left.set(ylabel="mean epochs, c > 0 over c = 0", title="epochs (line: what rounding lost)")
+    right.axhline(0, color=style.GREY, lw=0.8)
+    right.set(ylabel="accuracy gain (points)", title="accuracy after half of the cycles")
+    for axes in panels[0]:
+        axes.set_xlabel("τ* / ⌊τ*⌋ of the synchronous optimum")
+    caps = sorted({cap(row) for row in rows} - {0})
+    entries = [style.entry(f"c = {c}", color=style.COLOURS[c], lw=3) for c in caps]
+    marks = zip(energies, style.MARKERS, strict=False)
+    entries += [style.entry(f"E = {e:g} J", color=style.GREY, marker=m, ls="", mfc="none") for e, m in marks]
+    style.legend(figure, entries, "When does asynchrony pay?", 0.85)
+    style.footer(figure, f"A point per T, E, c and seed; the ratio is the mean over cycles. {_about(rows)}")
+    return figure
+
+
+def baselines(results: Sequence[Row]) -> Figure:
+    """Draw accuracy against virtual time and energy at T = 10 s, E = 10 J, with and without allocation."""
+    groups = by(compared(results), method)
+    groups = {name: groups[name] for name in COMPARED if name in groups}
+    looks = {
+        name: {"color": style.COLOURS[i], "marker": style.MARKERS[i], "ls": style.LINES[i]}
+        for i, name in enumerate(groups)
+    }
+    figure, panels = style.canvas(1, 2, height=2.9, sharey=True)
+    costs = (("makespan_s", "virtual time (s)"), ("energy_j", "energy of all learners (J)"))
+    for axes, (cost, label) in zip(panels[0], costs, strict=True):
+        for name, group in groups.items():
+            length = min(len(row["accuracy"]) for row in group)
+            x = np.array([running(row, cost)[:length] for row in group])
+            y = np.array([row["accuracy"][:length] for row in group])
+            for one, curve in zip(x, y, strict=True):
+                axes.plot(one, curve, color=looks[name]["color"], lw=0.4, alpha=0.5)
+            axes.plot(x.mean(axis=0), y.mean(axis=0), **looks[name])
+        style.percent_axis(axes, [0.85, max(max(row["accuracy"]) for g in groups.values() for row in g)])
+        axes.set_xlabel(label)
+    panels[0][0].set_ylabel("test accuracy (%)")
+    entries = [style.entry(name, **look) for name, look in looks.items()]
+    style.legend(figure, entries, "Accuracy for time and energy, with allocation and without", 2.2)
+    rows = [row for group in groups.values() for row in group]
+    limits = "T = 10 s, E = 10 J per learner; FedAvg that waits keeps neither limit."
+    style.footer(figure, f"Thick: mean, thin: single seeds. {limits} {_about(rows)}")
+    return figure
+
+
+def compared(results: Sequence[Row], where: tuple[float, float] = (10.0, 10.0)) -> list[Row]:
+    """Return the cells of the comparison with baselines: shipped data, the paper's average, one (T, E)."""
+    rows = [r for r in trained(results) if is_like(r, mode="pl", average="data", exclude="infeasible")]
+    return [row for row in rows if setting(row) == where and row["config"]["energy-spread"] == 2.5]
+
+
+FIGURES: dict[str, Callable[[Sequence[Row]], Figure]] = {
+    "final_accuracy": final_accuracy,
+    "progression": progression,
+    "updates_to_target": updates_to_target,
+    "gain_of_asynchrony": gain_of_asynchrony,
+    "baselines": baselines,
+}
+
+
+def draw(results: Sequence[Row], out: Path) -> list[Path]:
+    """Draw every figure for which there are cells, as PNG; the same rows give the same bytes."""
+    paths = []
+    for name, make in FIGURES.items():
+        ready = bool(compared(results)) if name == "baselines" else bool(trained(plain(results)))
+        if ready:
+            with style.style():
+                paths.append(style.save(make(results), out, name))
+    return paths

@@ -1,3 +1,0 @@
-from tests.cli.conftest import paper
-
-__all__ = ["paper"]

@@ -1,0 +1,157 @@
+"""The round with the fastest learning, against all allocations of small fleets."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from flwr_mel import Coefficients, Infeasible, Workload, paper_fleet
+from flwr_mel.solvers.rate import RESOLUTION, Rate, best_round
+
+
+def small(seed):
+    """Return a random problem of at most three learners with at most six samples each."""
+    rng = np.random.default_rng(seed)
+    k = int(rng.integers(1, 4))
+    zero = np.zeros(k)
+    costs = Coefficients(
+        rng.uniform(0.01, 0.3, k),
+        zero,
+        rng.uniform(0, 1, k),
+        rng.uniform(0, 0.2, k),
+        zero,
+        rng.uniform(0, 0.3, k),
+    )
+    held = rng.integers(1, 7, k)
+    rate = Rate(
+        noise=float(rng.uniform(2, 20)),
+        frugality=float(rng.choice([0, 0.25, 0.6])),
+        most=5,
+        cover=float(rng.choice([1.0, 0.5])),
+        reference_s=None if rng.random() < 0.5 else 2.0,
+    )
+    limit = None if rng.random() < 0.5 else rng.uniform(0.3, 3, k)
+    return costs, limit, held, int(rng.integers(1, 4)), rate
+
+
+def allocations(costs, limit, held, least, rate):
+    """Yield samples and cycle time of every allocation; a learner whose least task fits takes part."""
+    k, ones = len(costs), np.ones(len(costs), dtype=int)
+    top = np.minimum(held, rate.most)
+    lowest = np.minimum(top, least)
+    least_s, least_j = costs.time_s(ones, lowest), costs.energy_j(ones, lowest)
+    able = np.ones(k, bool) if limit is None or rate.reference_s else least_j <= limit
+    asked = min(rate.cover, held[able].sum() / held.sum())
+    for choice in itertools.product(*[[0, *range(lowest[i], top[i] + 1)] for i in range(k)]):
+        d = np.array(choice)
+        if not d.any() or held[d > 0].sum() / held.sum() < asked - 1e-9:
+            continue
+        epochs = (d > 0).astype(int)
+        time_s, energy_j = float(costs.time_s(epochs, d).max()), costs.energy_j(epochs, d)
+        fits = np.ones(k, bool)
+        if limit is not None and rate.reference_s is None:
+            if (energy_j > limit).any():
+                continue
+            fits = least_j <= limit
+        elif limit is not None:
+            time_s = max(time_s, float((energy_j / limit * rate.reference_s).max()))
+            fits = least_j <= limit * time_s / rate.reference_s * (1 + 1e-9)
+        if not (fits & (least_s <= time_s) & (d == 0)).any():
+            yield d, time_s
+
+
+def worth(costs, held, rate, d, time_s):
+    energy_j = float(costs.energy_j((d > 0).astype(int), d).sum())
+    return rate.value(int(d.sum()), held[d > 0].sum() / held.sum(), time_s, energy_j)
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_it_is_the_best_of_all_allocations(first):
+    solved = 0
+    for seed in range(first, first + 100):
+        costs, limit, held, least, rate = small(seed)
+        every = [worth(costs, held, rate, *found) for found in allocations(costs, limit, held, least, rate)]
+        try:
+            best = best_round(costs, limit, max_samples=held, min_samples=least, objective=rate)
+        except Infeasible:
+            assert not every
+            continue
+        solved += 1
+        found = worth(costs, held, rate, best.solution.samples, best.cycle_time_s)
+        assert found >= max(every) * (1 - 1.001 * RESOLUTION), seed
+        assert best.solution.bound >= max(every) * (1 - 1e-9), seed
+    assert solved > 60
+
+
+def paper():
+    fleet = paper_fleet(np.random.default_rng(0))
+    costs = Coefficients.from_devices(fleet, Workload.mlp((784, 300, 124, 60, 10)))
+    return costs, [device.energy_limit_j for device in fleet]
+
+
+def test_every_learner_of_the_papers_fleet_takes_part_within_its_power():
+    costs, limits = paper()
+    for frugality in (0.0, 0.25):
+        best = best_round(costs, limits, objective=Rate(frugality=frugality, reference_s=10.0))
+        assert (best.solution.samples >= 16).all()
+        assert (best.solution.samples <= 256).all()
+        assert (best.solution.time_s <= best.cycle_time_s).all()
+        power = best.solution.energy_j / best.cycle_time_s
+        assert (power <= np.array(limits) / 10 * (1 + 1e-9)).all()
+        assert best.solution.gap <= RESOLUTION
+
+
+def test_frugality_saves_energy():
+    costs, limits = paper()
+    joules = [
+        best_round(costs, limits, objective=Rate(frugality=f)).solution.energy_j.sum()
+        for f in (0.0, 0.25, 0.5)
+    ]
+    assert joules[0] > joules[1] >= joules[2]
+
+
+def test_a_fixed_cost_makes_the_cycle_longer():
+    """As when a framework needs seconds per round: T follows from the costs alone."""
+    costs, _ = paper()
+    slow = Coefficients(costs.c2, costs.c1, costs.c0 + 3.0, costs.g2, costs.g1, costs.g0)
+    quick, later = best_round(costs), best_round(slow)
+    assert later.cycle_time_s > quick.cycle_time_s + 3
+    assert later.solution.samples.sum() > quick.solution.samples.sum()
+
+
+def test_learners_are_left_out_only_where_cover_allows_it():
+    costs = Coefficients([1e-3, 1e-3, 1.0], [0.0] * 3, [0.1] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3)
+    everyone = best_round(costs, max_samples=[100, 100, 20])
+    assert (everyone.solution.samples >= 16).all()
+    some = best_round(costs, max_samples=[100, 100, 20], objective=Rate(cover=0.9))
+    assert some.solution.samples.tolist() == [100, 100, 0]
+    assert some.cycle_time_s < 1 < everyone.cycle_time_s
+
+
+def test_a_given_time_is_used_unless_it_is_too_short_for_the_least_tasks():
+    costs, _ = paper()
+    free = best_round(costs)
+    longer = best_round(costs, cycle_time_s=2 * free.cycle_time_s)
+    assert free.cycle_time_s < longer.cycle_time_s <= 2 * free.cycle_time_s
+    assert (best_round(costs, cycle_time_s=1e-6).solution.samples >= 16).all()
+
+
+def test_no_learner_can_take_part():
+    costs = Coefficients([0.1], [0.0], [0.0], [1.0], [0.0], [5.0])
+    with pytest.raises(Infeasible, match="No learner can do one epoch"):
+        best_round(costs, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"noise": 0}, "noise must be"),
+        ({"frugality": 1}, "frugality must be from 0"),
+        ({"cover": 0}, "cover must be"),
+        ({"most": 0}, "most must be"),
+        ({"reference_s": -1}, "reference_s must be"),
+    ],
+)
+def test_bad_values_are_named(change, text):
+    with pytest.raises(ValueError, match=text):
+        Rate(**change)

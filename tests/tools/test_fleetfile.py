@@ -1,0 +1,238 @@
+"""Fleets in files: what can be read, what comes back, and how broken files are reported."""
+
+import numpy as np
+import pytest
+
+from flwr_mel import AllocationProblem, Channel, Coefficients, Device, InputError, Workload, paper_fleet
+from flwr_mel.learners import Measured, PaperFleet
+from flwr_mel.learners.channel import watts
+from flwr_mel.learners.paper import PAPER_LAYERS
+from flwr_mel.tools.fleetfile import Fleet, parse_fleet, read_fleet, write_fleet, write_fleet_csv
+from tests.tools.commands import refused, run
+
+DEVICE = "[[device]]\nname = 'a'\ncpu_hz = 1e9\nrate_bps = 1e6\ntx_power_w = 0.2\n"
+MEASURED = "[[device]]\nname = 'm'\nc2 = 1e-4\nc1 = 0\nc0 = 1\ng2 = 0\ng1 = 0\ng0 = 0\n"
+
+
+def toml(text: str) -> Fleet:
+    return parse_fleet(text.encode(), "fleet.toml")
+
+
+def csv(text: str) -> Fleet:
+    return parse_fleet(text.encode(), "fleet.csv", csv_text=True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_written_reads_back_to_the_last_bit(seed, tmp_path):
+    devices = paper_fleet(np.random.default_rng(seed), 30, energy_j=None if seed == 0 else 20.0)
+    measured = Measured(1 / 3e4, 0.1, 1e-30, 1 / 7, 0, 123456789.125, 7.5, 400, 'quo"te, \\ ü')
+    fleet = Fleet([*devices, measured], Workload.mlp(PAPER_LAYERS, ship_data=seed % 2 == 0))
+    for name, text in (("f.toml", write_fleet(fleet)), ("f.csv", write_fleet_csv(fleet))):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        back = read_fleet(tmp_path / name)
+        assert back.learners == fleet.learners
+        assert back.workload == (fleet.workload if name == "f.toml" else None)
+
+
+def test_any_workload_survives():
+    job = Workload(10, 1e3 / 7, 5, parameters_per_sample=2, label_bits=4, model_compression=0.25)
+    assert toml(write_fleet([Device(1e9, 1e6, 0.1)], job)).workload == job
+
+
+def test_distance_and_dbm_go_through_the_channel():
+    text = "[channel]\nbandwidth_hz = 1e6\n[[device]]\ncpu_hz=1e9\ndistance_m = 250\ntx_power_dbm = 23\n"
+    (device,) = toml(text).learners
+    assert device.tx_power_w == watts(23)
+    assert device.rate_bps == Channel(bandwidth_hz=1e6).rate_bps(250, watts(23))
+
+
+def test_count_repeats_a_device_under_names_of_its_own():
+    assert toml(DEVICE + "count = 3\n" + MEASURED).names == ["a-1", "a-2", "a-3", "m"]
+    assert toml("[[device]]\ncpu_hz=1e9\nrate_bps=1e6\ntx_power_w=0\n").names == ["device-1"]
+
+
+def test_a_mix_has_the_coefficients_of_its_parts():
+    fleet = toml(MEASURED + "energy_limit_j = 3\n" + DEVICE + "max_samples = 70\n")
+    job = Workload.mlp([10, 5, 2])
+    got = fleet.coefficients(job)
+    derived = Coefficients.from_devices([fleet.learners[1]], job)
+    assert got.c2.tolist() == [1e-4, derived.c2[0]]
+    assert got.g0.tolist() == [0, derived.g0[0]]
+    problem = fleet.problem(cycle_time_s=10, total_samples=100, staleness=2, workload=job)
+    assert problem.energy_limit_j.tolist() == [3, np.inf]
+    assert problem.max_samples[1] == 70
+    assert fleet.problem(cycle_time_s=1, total_samples=9, energy_limit_j=5).energy_limit_j.tolist() == [5, 5]
+
+
+def test_the_problem_equals_the_one_from_devices():
+    devices = paper_fleet(np.random.default_rng(1))
+    job = Workload.mlp(PAPER_LAYERS)
+    ours = Fleet(devices).problem(cycle_time_s=10, total_samples=60_000)
+    theirs = AllocationProblem.from_devices(devices, job, cycle_time_s=10, total_samples=60_000)
+    for name in ("c2", "c1", "c0", "g2", "g1", "g0"):
+        assert (getattr(ours.coefficients, name) == getattr(theirs.coefficients, name)).all()
+    assert (ours.energy_limit_j == theirs.energy_limit_j).all()
+
+
+def test_spreadsheets_may_have_a_byte_order_mark_blank_lines_and_spaces():
+    raw = b"\xef\xbb\xbfname, cpu_hz,rate_bps,tx_power_w,max_samples\r\n\r\na, 1e9,1e6,0.2,6e2\r\n"
+    fleet = parse_fleet(raw, "fleet.csv", csv_text=True)
+    assert fleet.learners == (Device(1e9, 1e6, 0.2, max_samples=600, name="a"),)
+
+
+BROKEN_TOML = {
+    "negative": (
+        DEVICE.replace("1e9", "-1e9"),
+        "cpu_hz",
+        ["cpu_hz must be a finite number > 0", "-1000000000.0"],
+    ),
+    "text": (DEVICE.replace("1e9", "'fast'"), "cpu_hz", ["'fast'", '"a"']),
+    "infinite": (DEVICE.replace("1e9", "1e400"), "cpu_hz", ["inf"]),
+    "nan": (DEVICE.replace("1e6", "nan"), "rate_bps", ["nan"]),
+    "boolean": (DEVICE.replace("0.2", "true"), "tx_power_w", ["True"]),
+    "second device": (MEASURED + "\n# x\n" + DEVICE.replace("1e6", "0"), "rate_bps", ['"a"', "got 0"]),
+    "missing": ("\n[[device]]\nrate_bps = 1\ntx_power_w = 1\n", "cpu_hz", ["device 1", "given", "nothing"]),
+    "no link": ("[[device]]\ncpu_hz = 1\ntx_power_w = 1\n", "rate_bps", ["distance_m"]),
+    "both links": (DEVICE + "distance_m = 3\n", "distance_m", ["rate_bps"]),
+    "both powers": (DEVICE + "tx_power_dbm = 3\n", "tx_power_dbm", ["tx_power_w"]),
+    "unknown key": (DEVICE + "enrgy_limit_j = 3\n", "enrgy_limit_j", ['"energy_limit_j"']),
+    "unknown table": (DEVICE + "[chanel]\nx = 1\n", "chanel", ['"channel"']),
+    "unknown tables": (DEVICE.replace("device", "devices"), "devices", ['"device"']),
+    "one bracket": (DEVICE.replace("[[device]]", "[device]"), "device", ["[[device]]"]),
+    "no device": ("[workload]\nlayers = [3, 2]\n", "device", ["at least one"]),
+    "empty": ("", "device", ["at least one"]),
+    "fraction": (DEVICE + "max_samples = 1.5\n", "max_samples", ["1.5", "Leave it out for no limit"]),
+    "zero energy": (DEVICE + "energy_limit_j = 0\n", "energy_limit_j", ["got 0"]),
+    "huge exponent": (DEVICE + "exponent = 1e3\n", "exponent", ["1000.0"]),
+    "zero count": (DEVICE + "count = 0\n", "count", ["got 0"]),
+    "huge count": (DEVICE + "count = 99999999\n", "count", ["1,000,000"]),
+    "same name": (DEVICE + DEVICE, "name", ["unique", "line 2", "'a'"]),
+    "name is a number": (DEVICE.replace("'a'", "7"), "name", ["got 7"]),
+    "name with control characters": (DEVICE.replace("'a'", '"\\u001b[2J"'), "name", ["printable"]),
+    "mixed kinds": (MEASURED + "cpu_hz = 1\n", "cpu_hz", ["measured"]),
+    "half measured": (MEASURED.replace("g1 = 0\n", ""), "g1", ["g1 must be given"]),
+    "zero c2": (MEASURED.replace("1e-4", "0"), "c2", ["c2 must be a finite number > 0"]),
+    "distance 0": (DEVICE.replace("rate_bps = 1e6", "distance_m = 0"), "distance_m", ["got 0"]),
+    "distance text": (DEVICE.replace("rate_bps = 1e6", "distance_m = 'far'"), "distance_m", ["'far'"]),
+    "out of reach": (DEVICE.replace("rate_bps = 1e6", "distance_m = 1e99"), "distance_m", ["1e+99"]),
+    "huge dbm": (DEVICE.replace("tx_power_w = 0.2", "tx_power_dbm = 1e9"), "tx_power_dbm", ["1000000000.0"]),
+    "dbm text": (DEVICE.replace("tx_power_w = 0.2", "tx_power_dbm = 'x'"), "tx_power_dbm", ["'x'"]),
+    "channel": ("[channel]\nbandwidth_hz = 0\n" + DEVICE, "bandwidth_hz", ["got 0"]),
+    "channel key": ("[channel]\nbandwith_hz = 1\n" + DEVICE, "bandwith_hz", ['"bandwidth_hz"']),
+    "layers": (DEVICE + "[workload]\nlayers = [784, 0]\n", "layers", ["layers[1]", "got 0"]),
+    "layers text": (DEVICE + "[workload]\nlayers = '784'\n", "layers", ["'784'"]),
+    "one layer": (DEVICE + "[workload]\nlayers = [784]\n", "layers", ["[784]"]),
+    "layers twice": (DEVICE + "[workload]\nlayers = [3, 2]\nfeatures = 3\n", "features", ["layers"]),
+    "half workload": (DEVICE + "[workload]\nfeatures = 3\n", "model_parameters", ["given"]),
+    "ship_data": (DEVICE + "[workload]\nlayers = [3, 2]\nship_data = 1\n", "ship_data", ["got 1"]),
+    "workload no table": ("workload = 3\n" + DEVICE, "workload", ["got 3"]),
+    "inline devices": ("x = 1\ndevice = [{cpu_hz = 0}]\n", "x", ["known"]),
+    "inline device": ("device = [{cpu_hz = 0, rate_bps = 1, tx_power_w = 1}]\n", "cpu_hz", ["got 0"]),
+    "syntax": (DEVICE + "cpu_hz 3\n", "the text", ["valid TOML", "Column", "cpu_hz 3"]),
+    "twice": (DEVICE + "cpu_hz = 3\n", "the text", ["valid TOML", "cpu_hz = 3"]),
+    "unfinished": (DEVICE + "name2 = [1,\n", "the text", ["valid TOML"]),
+    "too many digits": (DEVICE + "c2 = " + "9" * 5000, "the text", ["valid TOML"]),
+    "too deep": ("x = " + "[" * 100_000, "the text", ["valid TOML"]),
+}
+
+HEAD = "name,cpu_hz,rate_bps,tx_power_w,max_samples\n"
+BROKEN_CSV = {
+    "negative": (HEAD + "a,1e9,1e6,0.2,\nb,-1,1e6,0.2,\n", "cpu_hz", ['"b"', "got -1"]),
+    "text": (HEAD + "a,fast,1e6,0.2,\n", "cpu_hz", ["'fast'", '"a"']),
+    "infinite": (HEAD + "a,1e400,1e6,0.2,\n", "cpu_hz", ["'1e400'"]),
+    "nan": (HEAD + "a,nan,1e6,0.2,\n", "cpu_hz", ["'nan'"]),
+    "huge": (HEAD + f"a,1,1,1,{'9' * 5000}\n", "max_samples", ["finite"]),
+    "large count": (HEAD + f"a,1,1,1,{10**30}\n", "max_samples", ["2**40"]),
+    "few cells": (HEAD + "a,1e9,1e6\n", "a row", ["5 cells", "3 cells"]),
+    "many cells": (HEAD + "a,1e9,1e6,1,1,1\n", "a row", ["5 cells", "6 cells"]),
+    "empty cell": (HEAD + "a,,1e6,0.2,\n", "cpu_hz", ["given", "nothing"]),
+    "same column": ("name,cpu_hz,cpu_hz\n", "cpu_hz", ["one column", "2 of it"]),
+    "unknown column": ("name,cpu_ghz\n", "cpu_ghz", ['"cpu_hz"']),
+    "semicolons": ("name;cpu_hz\na;1\n", "the header's separator", ["comma"]),
+    "empty": ("", "the first line", ["header"]),
+    "blank": ("\n\n", "the first line", ["header"]),
+    "no rows": (HEAD, "the file", ["at least one device"]),
+    "same name": (HEAD + "a,1,1,1,\n\na,1,1,1,\n", "name", ["line 2"]),
+    "open quote": (HEAD + 'a,1,1,1,"\n', "the text", ["valid CSV"]),
+    "line break in a name": (HEAD + '"a\nb",1,1,1,\n', "name", ["printable"]),
+}
+
+
+@pytest.mark.parametrize("case", [*BROKEN_TOML, *(f"csv {name}" for name in BROKEN_CSV)])
+def test_a_broken_file_is_named_with_device_and_field(case):
+    is_csv = case.startswith("csv ")
+    text, field, words = BROKEN_CSV[case.removeprefix("csv ")] if is_csv else BROKEN_TOML[case]
+    with pytest.raises(InputError) as caught:
+        (csv if is_csv else toml)(text)
+    assert caught.value.field == field
+    message = str(caught.value)
+    assert message.startswith("fleet.csv" if is_csv else "fleet.toml")
+    for word in (field, *words):
+        assert word in message
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        read_fleet(tmp_path / "none.toml")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(InputError, match="Is a directory"):
+        read_fleet(tmp_path / "folder.csv")
+    with pytest.raises(InputError, match=r"\*\.toml or \*\.csv"):
+        read_fleet(tmp_path / "fleet.json")
+    with pytest.raises(InputError, match="can be read, got none"):
+        read_fleet("a\0b.toml")
+    with pytest.raises(InputError, match="can be read, got none"):
+        read_fleet("a" * 5000 + ".toml")
+    (tmp_path / "latin.csv").write_bytes(b"name\n\xfcber\n")
+    with pytest.raises(InputError, match=r"line 2: the text must be UTF-8, got b'\\xfc'"):
+        read_fleet(tmp_path / "latin.csv")
+
+
+def test_costs_that_overflow_name_the_device():
+    with pytest.raises(ValueError, match='device "tiny": c2 must be a finite number > 0, got inf'):
+        Fleet([Device(1e9, 1e6, 0), Device(1e-310, 1e6, 0, name="tiny")]).coefficients()
+
+
+def test_a_fleet_is_checked_in_code_too():
+    with pytest.raises(ValueError, match="at least one device"):
+        Fleet([])
+    with pytest.raises(ValueError, match="unique"):
+        Fleet([Device(1, 1, 1, name="x")] * 2)
+    with pytest.raises(ValueError, match="Device or Measured"):
+        Fleet([3])
+
+
+def test_the_command_draws_checks_and_converts(tmp_path):
+    text = run("fleet", "--paper", "--seed", 3, "--learners", 8, "--energy", 20, "--cycle", 2).stdout
+    path = tmp_path / "fleet.toml"
+    path.write_text(text)
+    assert list(read_fleet(path).learners) == PaperFleet(3, 8, 20.0).devices(2)
+    assert run("fleet", path).stdout.split("\n\n", 1)[1] == text.split("\n\n", 1)[1]
+    table = tmp_path / "fleet.csv"
+    table.write_text(run("fleet", path, "--csv").stdout)
+    assert read_fleet(table).learners == read_fleet(path).learners
+    assert run("fleet", "-", input=text).stdout == run("fleet", path).stdout
+    small = tmp_path / "small.toml"
+    small.write_text(write_fleet([Device(1e9, 1e6, 0.1)], Workload.mlp([3, 2])))
+    assert "CSV holds no workload" in run("fleet", small, "--csv").stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ((), "give either --paper or a fleet file"),
+        (("--paper", "FILE"), "give either --paper or a fleet file"),
+        (("FILE", "--seed", 0), "--seed must be left out with a fleet file"),
+        (("FILE", "--energy", 3), "--energy must be left out with a fleet file"),
+        (("--paper", "--learners", 0), "--learners must be an integer from 1"),
+        (("--paper", "--learners", 10**8), "--learners must be at most 1,000,000, got 100000000"),
+        (("--paper", "--energy", -1), "--energy must be"),
+        (
+            ("--paper", "--energy", 5, "--energy-spread", 6),
+            "--energy-spread must be below --energy = 5, got 6",
+        ),
+        (("fleet.json",), "the file's name must be *.toml or *.csv"),
+    ],
+)
+def test_bad_options_of_the_command(paper, args, says):
+    assert says in refused("fleet", *(paper if a == "FILE" else a for a in args))

@@ -1,0 +1,100 @@
+"""Meters: which is chosen, and what their readings become."""
+
+import sys
+
+import pytest
+from flwr_mel.profiling import choose_meter, energy_costs
+from flwr_mel.profiling.energy import MeterName
+
+from tests.profiling.tools import costs
+
+
+def test_meters_come_in_order(no_zeus, battery, monkeypatch):
+    meter, reasons = choose_meter(watts=5, battery_wh=50)
+    assert meter.name == "battery"
+    assert len(reasons) == 1
+    assert "flwr-mel[energy]" in reasons[0]
+    battery.power_plugged = True
+    meter, reasons = choose_meter(watts=5, battery_wh=50)
+    assert meter.name == "declared"
+    assert "plugged in" in reasons[1]
+    meter, reasons = choose_meter(battery_wh=None)
+    assert meter.name == "none"
+    assert [reason.split(":")[0] for reason in reasons] == ["rapl", "battery", "declared"]
+    assert "--battery-wh" in reasons[1]
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert "psutil cannot be imported" in choose_meter(battery_wh=50)[1][1]
+
+
+def test_a_machine_without_a_battery(no_zeus, monkeypatch):
+    psutil = pytest.importorskip("psutil")
+    monkeypatch.setattr(psutil, "sensors_battery", lambda: None, raising=False)
+    assert "psutil finds no battery" in choose_meter(battery_wh=50)[1][1]
+    monkeypatch.delattr(psutil, "sensors_battery")
+    assert "psutil finds no battery" in choose_meter(battery_wh=50)[1][1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"only": MeterName.RAPL}, "meter must be one that works here, got 'rapl'. rapl: zeus cannot"),
+        ({"only": MeterName.DECLARED}, "no watts were declared"),
+        ({"watts": 0}, "watts must be a finite number > 0"),
+        ({"battery_wh": -1}, "battery_wh must be a finite number > 0, got -1. Give the capacity"),
+    ],
+)
+def test_meters_that_do_not_work(no_zeus, settings, message):
+    with pytest.raises(ValueError, match=message):
+        choose_meter(**settings)
+
+
+def test_declared_watts_times_seconds(no_zeus):
+    got = energy_costs(choose_meter(watts=5)[0], costs(2e-3, 1e-3, 0.5))
+    assert (got.g2, got.g1, got.g0) == pytest.approx((1e-2, 5e-3, 2.5))
+    assert got.meter == "declared"
+    nothing = energy_costs(choose_meter()[0], costs())
+    assert (nothing.g2, nothing.g1, nothing.g0, nothing.meter) == (0, 0, 0, "none")
+
+
+def test_the_battery_gives_mean_watts(no_zeus, battery):
+    meter, _ = choose_meter(battery_wh=50)
+    before, after = meter.counter_j(), meter.counter_j()
+    assert after - before == pytest.approx(50 * 3600 * 0.0005)
+    measured = costs(joules=lambda e, d: 90.0)
+    got = energy_costs(meter, measured)
+    assert got.g2 == pytest.approx(measured.c2 * 900 / measured.elapsed_s)
+    with pytest.raises(
+        ValueError, match=r"what the battery counted must be at least 72 J, got.*Raise budget_s"
+    ):
+        energy_costs(meter, costs(joules=lambda e, d: 1.0))
+    battery.power_plugged = True
+    assert meter.counter_j() is None
+
+
+@pytest.fixture
+def powercap(tmp_path, monkeypatch):
+    """Zeus itself on a directory like the kernel's, with a counter that we move."""
+    rapl = pytest.importorskip("zeus.device.cpu.rapl")
+    import zeus.device.cpu
+
+    zone = tmp_path / "intel-rapl" / "intel-rapl:0"
+    zone.mkdir(parents=True)
+    (zone / "name").write_text("package-0\n")
+    (zone / "energy_uj").write_text("5000000\n")
+    (zone / "max_energy_range_uj").write_text("262143328850\n")
+    monkeypatch.setattr(rapl, "RAPL_DIR", str(zone.parent))
+    monkeypatch.setattr(zeus.device.cpu, "_cpus", None, raising=False)
+    rapl.rapl_is_available.cache_clear()
+    yield zone / "energy_uj"
+    rapl.rapl_is_available.cache_clear()
+
+
+def test_the_processors_counters_through_zeus(powercap):
+    meter, reasons = choose_meter(watts=5)
+    assert (meter.name, reasons) == ("rapl", [])
+    assert "1 CPU package" in meter.detail
+    before = meter.counter_j()
+    powercap.write_text("17000000\n")
+    assert meter.counter_j() - before == pytest.approx(12.0)
+    got = energy_costs(meter, costs(joules=lambda e, d: 3e-3 * e * d + 2.0))
+    assert (got.g2, got.g1, got.g0) == pytest.approx((3e-3, 0.0, 2.0), abs=1e-9)

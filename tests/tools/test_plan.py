@@ -1,0 +1,232 @@
+"""`flwr-mel plan`: answers equal to the library's, tables that fit, what the diagnosis offers."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import flwr_mel
+from flwr_mel import Workload, allocate
+from flwr_mel.allocation.solution import round_up
+<<<<<<< HEAD:tests/cli/test_plan.py
+from flwr_mel.fleets import read_fleet
+=======
+>>>>>>> p4t:tests/tools/test_plan.py
+from flwr_mel.solvers import Exact
+from flwr_mel.tools.fleetfile import read_fleet
+from tests.tools.commands import LIMITS, ask, refused, run
+
+
+def test_json_has_the_exact_solution_and_keeps_every_limit(paper):
+    got = ask("plan", paper, *LIMITS, "--staleness", 2, "--min-samples", 100)
+    problem = read_fleet(paper).problem(cycle_time_s=10, total_samples=60_000, staleness=2, min_samples=100)
+    want = allocate(problem, Exact())
+    assert [row["epochs"] for row in got["learners"]] == want.epochs.tolist()
+    assert (got["status"], got["value"], got["bound"]) == ("optimal", want.mean_epochs, want.bound)
+    assert sum(row["samples"] for row in got["learners"]) == 60_000
+    for row in got["learners"]:
+        assert row["time_s"] <= 10
+        assert row["energy_j"] <= row["energy_limit_j"]
+        assert row["limit"] in ("time", "energy", "data")
+    assert got["relaxed_epochs"] == pytest.approx(2.906, abs=1e-3)
+
+
+def test_a_csv_fleet_has_the_plan_of_the_toml_fleet(paper, tmp_path):
+    (tmp_path / "fleet.csv").write_text(run("fleet", paper, "--csv").stdout)
+    plans = [ask("plan", path, *LIMITS) for path in (paper, tmp_path / "fleet.csv")]
+    assert plans[0]["learners"] == plans[1]["learners"]
+
+
+def test_energy_mode_and_layers_replace_the_files(paper):
+    got = ask("plan", paper, *LIMITS, "--energy", 20, "--mode", "fl", "--layers", "784,100,10")
+    assert got["mode"] == "fl"
+    assert {row["energy_limit_j"] for row in got["learners"]} == {20.0}
+    problem = read_fleet(paper).problem(
+        cycle_time_s=10,
+        total_samples=60_000,
+        staleness=2,
+        min_samples=100,
+        energy_limit_j=20,
+        workload=Workload.mlp([784, 100, 10], ship_data=False),
+    )
+    assert got["value"] == allocate(problem, Exact()).mean_epochs
+
+
+def test_measured_costs_do_not_follow_the_mode_and_the_plan_says_so(straggling):
+    result = run("plan", straggling, "--cycle-time", 10, "--samples", 6000, "--mode", "fl", "--json")
+    assert "were measured" in result.stderr
+    json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("solver", ["exact", "suggest-improve", "equal"])
+def test_every_solver_plans(paper, solver):
+    got = ask("plan", paper, *LIMITS, "--solver", solver)
+    assert got["solver"] == solver
+    assert got["status"] == ("partial" if solver == "equal" else got["status"])
+    assert 0 < got["value"] <= got["bound"]
+
+
+def test_skipped_learners_are_listed_with_their_reason(paper):
+    result = run("plan", paper, *LIMITS, "--min-samples", 2800, "--staleness", 2)
+    text = " ".join(result.stdout.split())
+    assert "Skipped, 5: laptop-00, laptop-04, laptop-08, laptop-12, laptop-16" in text
+    assert "does not fit into the energy limit" in text
+
+
+def test_stragglers_are_pointed_out_and_left_out_on_demand(straggling):
+    args = ("plan", straggling, "--cycle-time", 10, "--samples", 6000, "--staleness", 1, "--min-samples", 1)
+    text = " ".join(run(*args).stdout.split())
+    assert "without slow [red] the others could do 226 more epochs in sum: --exclude optimal" in text
+    assert ask(*args)["stragglers"] == {"names": ["slow [red]"], "gain": 226}
+    better = ask(*args, "--exclude", "optimal")
+    assert sum(row["epochs"] for row in better["learners"]) == 240
+    assert better["learners"][-1]["skipped"] == "without it the others can do more epochs in sum"
+    assert better["stragglers"] is None
+
+
+def test_compare_shows_four_schemes_and_the_bound(paper):
+    text = run("plan", paper, *LIMITS, "--staleness", 2, "--compare").stdout
+    for word in ("ha-asyn", "ha-sync", "hu-asyn", "hu-sync", "bound", "tau*/floor"):
+        assert word in text
+    got = ask("plan", paper, *LIMITS, "--staleness", 2, "--compare")
+    schemes = {s["scheme"]: s for s in got["schemes"]}
+    assert list(schemes) == ["ha-asyn", "ha-sync", "hu-asyn", "hu-sync"]
+    assert schemes["hu-sync"]["status"] == "infeasible"
+    assert "laptop-00" in schemes["hu-sync"]["diagnosis"]
+    assert all(s["value"] <= got["bound"] for s in schemes.values())
+
+
+def test_compare_goes_on_while_one_scheme_has_an_answer(paper):
+    args = ("plan", paper, "--cycle-time", 3, "--samples", 60000, "--compare")
+    got = ask(*args)
+    assert got["bound"] is None
+    assert [s["status"] for s in got["schemes"]] == ["infeasible", "infeasible", "partial", "infeasible"]
+    assert "smallest --cycle-time that works" in " ".join(run(*args).stdout.split())
+    run("plan", paper, "--cycle-time", 0.01, "--samples", 60000, "--compare", code=3)
+
+
+def test_the_inverse_questions_agree_with_the_library(paper):
+    problem = read_fleet(paper).problem(cycle_time_s=30, total_samples=60_000, min_samples=100)
+    fast = ask("plan", paper, "--samples", 60000, "--fastest", 3)
+    assert fast["makespan_s"] == flwr_mel.fastest(problem, 3).cycle_time_s
+    green = ask("plan", paper, "--samples", 60000, "--cycle-time", 30, "--greenest", 3)
+    want = flwr_mel.greenest(problem, 3)
+    assert green["total_energy_j"] == want.total_energy_j
+    assert [row["samples"] for row in green["learners"]] == want.samples.tolist()
+    text = run("plan", paper, "--samples", 60000, "--fastest", 3).stdout
+    assert "Shortest cycle with 3 epochs" in text
+    run("plan", paper, "--samples", 60000, "--fastest", 300, code=3)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+def test_tables_fit_their_width(paper, width):
+    for args in ((), ("--compare",), ("--min-samples", 2800)):
+        lines = run("plan", paper, *LIMITS, *args, env={"COLUMNS": str(width)}).stdout.splitlines()
+        assert max(map(len, lines)) <= width
+    if width >= 80:
+        assert "microcontroller-03" in "\n".join(lines)
+
+
+def test_large_fleets_are_shown_by_their_ends(tmp_path):
+    path = tmp_path / "large.csv"
+    path.write_text(run("fleet", "--paper", "--learners", 1000, "--csv").stdout)
+    args = ("plan", path, "--cycle-time", 10, "--samples", 3_000_000)
+    text = run(*args).stdout
+    assert "980 more" in text
+    assert "laptop-500" not in text
+    assert "laptop-500" in run(*args, "--all").stdout
+    assert len(ask(*args)["learners"]) == 1000
+
+
+# Infeasible
+
+
+def test_what_the_diagnosis_offers_works(paper):
+    args = ("plan", paper, "--cycle-time", 3, "--samples", 60000)
+    text = run(*args, code=3).stderr
+    time_s = re.search(r"smallest --cycle-time that works: (\S+) s", text)[1]
+    samples = re.search(r"largest --samples that fits: (\d+)\.", text)[1]
+    run("plan", paper, "--cycle-time", time_s, "--samples", 60000)
+    run("plan", paper, "--cycle-time", 3, "--samples", samples)
+    run("plan", paper, "--cycle-time", 3, "--samples", int(samples) + 1, code=3)
+    got = ask(*args, code=3)
+    assert got["status"] == "infeasible"
+    assert got["diagnosis"]["largest_total_samples"] == int(samples)
+    assert got["diagnosis"]["smallest_cycle_time_s"] <= float(time_s)
+
+
+def test_rounding_up_never_goes_below():
+    for x in np.random.default_rng(0).lognormal(0, 20, 2000):
+        assert x <= float(round_up(float(x))) <= x * (1 + 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "limits"),
+    [
+        (("--cycle-time", 1000, "--energy", 5000, "--max-epochs", 2), {"max_epochs"}),
+        (
+            ("--cycle-time", 20, "--energy", 5000, "--staleness", 0, "--solver", "equal"),
+            {"time", "staleness"},
+        ),
+        (("--cycle-time", 100000, "--energy", 10), {"energy"}),
+    ],
+)
+def test_the_cap_that_binds_is_named(paper, options, limits):
+    args = ("plan", paper, "--samples", 60000, *options)
+    assert {row["limit"] for row in ask(*args)["learners"]} == limits
+    assert all(word in run(*args).stdout for word in limits)
+
+
+def test_the_cycle_time_may_be_part_of_the_answer(paper):
+    got = ask("plan", paper, "--cycle-time", "best", "--samples", 60_000)
+    assert got["status"] in ("optimal", "feasible")
+    assert 0 < got["makespan_s"] < got["problem"]["cycle_time_s"]
+    assert (
+        "what this plan is made for" in run("plan", paper, "--cycle-time", "best", "--samples", 60_000).stdout
+    )
+
+
+BAD = {
+    "--cycle-time must be a finite number > 0, got -1": ("--cycle-time", "-1"),
+    "--cycle-time must be a finite number > 0, got nan": ("--cycle-time", "nan"),
+    "--cycle-time must be seconds or best, got 'soon'": ("--cycle-time", "soon"),
+    "--cycle-time must be seconds with --compare, got 'best'": ("--cycle-time", "best", "--compare"),
+    "--energy must be a finite number > 0": ("--energy", "0"),
+    "'1.5' is not a valid integer": ("--staleness", "1.5"),
+    "--staleness must be an integer from 0": ("--staleness", "-1"),
+    "--samples must be at least": ("--samples", "3"),
+    "--samples must be an integer from 1 to 2**40": ("--samples", "9" * 30),
+    "--min-samples must be an integer from 1": ("--min-samples", "-1"),
+    "--max-epochs must be an integer from 1": ("--max-epochs", "0"),
+    "'magic' is not one of 'exact', 'suggest-improve', 'equal'": ("--solver", "magic"),
+    "'xl' is not one of 'pl', 'fl'": ("--mode", "xl"),
+    "--layers must be layer sizes": ("--layers", "784,x"),
+    "--layers[1] must be an integer from 1": ("--layers", "784,0"),
+    "--objective must be one of": ("--objective", "accuracy"),
+    "--greenest and --compare exclude each other": ("--compare", "--greenest", "3"),
+    "--fastest and --greenest exclude each other": ("--fastest", "3", "--greenest", "3"),
+    "--cycle-time must be left out with --fastest": ("--fastest", "3"),
+    "--staleness must be left out with --greenest": ("--greenest", "3", "--staleness", "1"),
+    "--greenest must be an integer from 1": ("--greenest", "0"),
+    "--exclude must be left out with --solver equal": ("--solver", "equal", "--exclude", "optimal"),
+    "--handout must be left out with --solver equal": ("--solver", "equal", "--handout", "even"),
+    "--handout must be left out with --objective progress": ("--objective", "progress", "--handout", "even"),
+    "--objective must be left out with --compare": ("--compare", "--objective", "progress"),
+    "--all must be left out with --json": ("--json", "--all"),
+    "--all must be left out with --compare": ("--compare", "--all"),
+    "No such option '--sampels'": ("--sampels", "3"),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_options_are_one_line_and_exit_code_2(paper, message):
+    told = refused("plan", paper, *LIMITS, *BAD[message])
+    assert message in told.replace("\u201c", "'").replace("\u201d", "'")
+
+
+def test_missing_parts_are_named(paper):
+    assert "--samples" in refused("plan", paper, "--cycle-time", 3)
+    assert "--cycle-time must be given" in refused("plan", paper, "--samples", 30)
+    assert "FLEET" in refused("plan")
+    assert "No such command" in refused("fly")

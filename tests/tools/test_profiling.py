@@ -1,0 +1,176 @@
+"""Timing: what a function was made to cost must come out, on a clock of our own."""
+
+import inspect
+import sys
+import time
+
+import numpy as np
+import pytest
+from flwr_mel.profiling import measure_compute
+from flwr_mel.profiling.fit import fit
+
+from flwr_mel import InputError
+from tests.profiling.tools import Clock
+
+C2, C1, C0 = 4e-4, 1e-4, 0.02
+
+
+# The fit
+
+
+@pytest.mark.parametrize("true", [(1e-4, 2e-5, 0.3), (3.0, 0.0, 0.0), (1e-9, 0.0, 5e-6), (1e-3, 0.5, 0.0)])
+def test_the_fit_finds_what_was_put_in(true):
+    points = [(e, d) for e in (1, 2, 4) for d in (50, 100, 200)] * 3
+    seconds = [true[0] * e * d + true[1] * d + true[2] for e, d in points]
+    assert fit(points, seconds) == pytest.approx(true, rel=1e-6, abs=1e-9 * max(seconds))
+    seconds[4] *= 30  # one run was disturbed
+    assert fit(points, seconds) == pytest.approx(true, rel=1e-6, abs=1e-9 * max(seconds))
+
+
+def test_the_fit_has_no_negative_coefficients():
+    points = [(1, 10), (1, 100), (4, 10), (4, 100)] * 2
+    assert min(fit(points, [1e-3 * e * d - 2e-3 * d + 1e-3 for e, d in points])) >= 0
+
+
+# Timing
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def train(clock):
+    """A function whose cost is known to the last bit."""
+    return lambda samples, epochs: clock.sleep(C2 * samples * epochs + C1 * samples + C0)
+
+
+def test_a_known_cost_is_measured(train, clock):
+    got = measure_compute(train, samples=160, budget_s=8, repeats=5, clock=clock)
+    assert (got.c2, got.c1, got.c0) == pytest.approx((C2, C1, C0))
+    assert len(got.runs) == 25
+    assert got.spread == pytest.approx((0, 0, 0), abs=1e-9)
+    assert got.elapsed_s == pytest.approx(sum(run.seconds for run in got.runs))
+    assert got.elapsed_j is None
+
+
+def test_one_slow_run_does_not_matter(train, clock):
+    calls = []
+
+    def disturbed(samples, epochs):
+        calls.append((epochs, samples))
+        train(samples, epochs)
+        if len(calls) == 3 + 5:  # the largest run of the first round
+            clock.sleep(1.0)
+
+    got = measure_compute(disturbed, samples=160, budget_s=8, repeats=3, clock=clock)
+    assert max(run.seconds for run in got.runs) > 1.0
+    assert got.c2 == pytest.approx(C2)
+
+
+def test_a_numpy_training_loop():
+    """Work that is counted, not timed: the clock ticks once per step."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 40)), rng.normal(size=200)
+    clock = Clock()
+
+    def train(samples, epochs):
+        w = np.zeros(40)
+        for _ in range(epochs):
+            for k in np.arange(samples) % 200:
+                w -= 1e-4 * (x[k] @ w - y[k]) * x[k]
+                clock.sleep(1e-4)
+
+    got = measure_compute(train, samples=400, budget_s=8, clock=clock)
+    assert (got.c2, got.c1, got.c0) == pytest.approx((1e-4, 0, 0), abs=1e-9)
+
+
+def test_the_real_clock_is_read_unless_told_otherwise():
+    """Not run on it here: what a short sleep takes depends on what else this machine does."""
+    assert inspect.signature(measure_compute).parameters["clock"].default is time.perf_counter
+
+
+@pytest.mark.parametrize(("budget_s", "samples"), [(3.0, 4000), (30.0, 40_000)])
+def test_the_budget_is_kept_by_fewer_samples(train, clock, budget_s, samples):
+    got = measure_compute(train, samples=samples, budget_s=budget_s, repeats=5, clock=clock)
+    assert clock() <= budget_s
+    assert 8 <= got.samples < samples / 2
+    assert len(got.runs) >= 10
+    assert got.c2 == pytest.approx(C2)
+
+
+@pytest.mark.parametrize("after", [3, 5, 7, 12])
+@pytest.mark.parametrize("slower", [2.0, 10.0])
+def test_the_budget_is_kept_when_other_work_begins(clock, after, slower):
+    """It took 48.8 of 30 s: runs were begun that could not end in time."""
+    calls = []
+
+    def train(samples, epochs):
+        calls.append(samples)
+        busy = slower if len(calls) > after else 1.0
+        clock.sleep(busy * (C2 * samples * epochs + C1 * samples + C0))
+
+    got = measure_compute(train, samples=20_000, budget_s=30.0, repeats=5, clock=clock)
+    # Only what the run lost during which the other work began cannot be foreseen.
+    lost = max(run.seconds for run in got.runs) * (1 - 1 / slower)
+    assert clock() <= 30.0 + lost
+    assert sum(run.seconds for run in got.runs[after - 2 :]) <= 30.0
+    assert 0.9 * C2 <= got.c2 <= 1.1 * slower * C2
+
+
+def test_progress_and_counter(train, clock):
+    told, joules = [], iter(range(1000))
+    got = measure_compute(
+        train,
+        samples=40,
+        repeats=2,
+        counter_j=lambda: float(next(joules)),
+        on_run=lambda *news: told.append(news),
+        clock=clock,
+    )
+    assert [done for done, _, _ in told] == list(range(1, 11))
+    assert {of for _, of, _ in told} == {10}
+    assert {run.joules for run in got.runs} == {1.0}
+    assert got.elapsed_j == 21.0
+
+
+def broken(samples, epochs):
+    raise KeyError("no data\nhere")
+
+
+def leaves(samples, epochs):
+    sys.exit(3)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "settings", "message"),
+    [
+        (lambda d, e: 0.0, {}, "train must be slow enough to be timed.*Raise samples, e.g. to"),
+        (lambda d, e: 0.02 * e, {}, "takes longer for more samples.*Does it use samples?"),
+        (lambda d, e: 0.001 * d, {}, "takes longer for more epochs.*Does it use epochs?"),
+        (lambda d, e: 0.3, {"budget_s": 0.5}, "budget_s must be"),
+        (lambda d, e: d * e, {"samples": 7}, "samples must be an integer from 8"),
+        (lambda d, e: d * e, {"epochs": 1}, "epochs must be an integer from 2"),
+        (lambda d, e: d * e, {"repeats": 0}, "repeats must be an integer from 1"),
+        (lambda d, e: d * e, {"budget_s": 0}, "budget_s must be a finite number > 0"),
+    ],
+)
+def test_functions_that_cannot_be_measured(clock, seconds, settings, message):
+    def train(samples, epochs):
+        clock.sleep(seconds(samples, epochs))
+
+    with pytest.raises(InputError, match=message):
+        measure_compute(train, clock=clock, **{"samples": 100, "budget_s": 5, "repeats": 3, **settings})
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (broken, r"got KeyError from train\(samples=6, epochs=1\): 'no data\\nhere'. Run it alone"),
+        (leaves, "got SystemExit from .*: 3"),
+    ],
+)
+def test_functions_that_raise(train, message):
+    with pytest.raises(InputError, match=message):
+        measure_compute(train, samples=100)

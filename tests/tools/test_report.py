@@ -1,0 +1,168 @@
+"""The report: what it says is what the records say, whatever they hold."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from flwr_mel.tools.report import load_run, write_report
+from tests.tools.commands import refused, run
+from tests.tools.runs import hostile_run, make_run, page, write
+
+
+def lines(path):
+    return [json.loads(line) for line in (path / "records.jsonl").read_text().splitlines()]
+
+
+def test_one_run_has_every_section_and_the_numbers_of_the_records(several):
+    found, records = page(several[0]), lines(several[0])
+    heads = re.findall("<h2>(.*?)</h2>", found.source)
+    assert heads == [
+        "Learning", "Work given", "One round", "Limits and idle time", "Skipped and failed clients",
+        "Round by round",
+    ]  # fmt: skip
+    last = records[-1]
+    for text in (
+        f"{100 * last['metrics']['accuracy']:.2f}%",
+        f"{last['total_energy_j']:,.4g} J",
+        "of T = 10 s",
+        "HA-Asyn on mnist",
+        "20 clients",
+        "8 rounds done",
+        "EMBEDDED SUBSET.",
+        "late no reply within 12.5 s 2 laptop-04, microcontroller-07",
+        "skipped is busy 2 laptop-00 rounds 4, 7",
+    ):
+        assert text in found.text.replace("\u00a0", " "), text
+    # Three curves of the accuracy and five per round, drawn in the page's own colours.
+    assert found.source.count("<svg") == 8
+    assert "var(--c0)" in found.source
+    assert "#0072b2" not in found.source.partition("</style>")[2]
+    names = {row["learner"] for row in records[0]["learners"]}
+    assert all(name in found.text for name in names)
+
+
+def test_the_heat_map_has_a_cell_per_round_and_marks_lost_work(several):
+    found = page(several[0])
+    titles = [a["title"] for _, a in found.elements if "title" in a]
+    records = lines(several[0])
+    want = records[2]["learners"][1]
+    assert f"{want['learner']}, round 3: {want['epochs']} epochs" in titles
+    assert f"{want['learner']}, round 3: {want['samples']:,} samples" in titles
+    assert found.text.count("\u00d7") == 4  # two late clients, in both maps
+    assert len([t for t in titles if re.search(r"round \d+: \d+ epochs", t)]) == 20 * 8 - 2
+
+
+def test_many_clients_are_shown_by_kind_and_many_rounds_by_cells(tmp_path):
+    found = page(make_run(tmp_path, cycles=130, learners=60, lose=False))
+    assert "kind of client" in found.text
+    assert "3 rounds, with their mean" in found.text
+    assert "laptop-00" not in found.text
+    assert len([1 for _, a in found.elements if "--v:" in a.get("style", "")]) == 2 * 4 * 44
+
+
+def test_several_runs_are_compared_with_bands_over_seeds(several):
+    found = page(*several)
+    assert "6 runs compared" in found.text
+    assert "HA-Asyn staleness=2 3 runs" in found.text
+    assert "HA-Sync staleness=0 3 runs" in found.text
+    assert "Runs that differ in their seeds alone are put together." in found.text
+    finals = [lines(path)[-1]["metrics"]["accuracy"] for path in several[:3]]
+    assert f"{100 * sum(finals) / 3:.2f}%" in found.text
+    assert f"{100 * min(finals):.2f}% to {100 * max(finals):.2f}%" in found.text
+    assert found.source.count("fill-opacity: 0.2") >= 8  # a band per curve in four charts
+    assert re.search(r"to 9\d% HA-Asyn staleness=2 3 runs \d", found.text)
+
+
+def test_a_deployment_has_the_servers_clock_beside_the_plan(tmp_path):
+    found = page(make_run(tmp_path, cycles=3, real=True, lose=False))
+    assert "By the server's clock it came after 12 s, and within T in 1 of 3 rounds." in found.text.replace(
+        "\u00a0", " "
+    )
+    assert "Accuracy against time" in found.text
+    assert "virtual" not in found.text
+
+
+def test_records_with_little_in_them_are_enough(tmp_path):
+    bare = {"cycle": 1, "cycle_time_s": 5.0, "learners": [], "metrics": {}}
+    old = {"learner": "a", "node": "1", "outcome": "left out", "reason": "x"}
+    again = {
+        "cycle": 3,
+        "learners": [old, {"learner": "a", "node": "2", "outcome": "refused"}, 7],
+        "staleness": None,
+    }
+    nan = {
+        "cycle": 2,
+        "learners": None,
+        "metrics": {"eval_acc": float("nan")},
+        "energy_j": "x",
+        "notes": None,
+    }
+    text = page(write(tmp_path, bare, nan, again)).text
+    assert "No client had a task in any round." in text
+    assert "skipped x 1 a (1) round 3" in text
+    assert "rejected no reason on record 1 a (2) round 3" in text
+    assert "no staleness cap" in text
+    page(tmp_path, tmp_path)
+
+
+def test_cut_and_repeated_records(tmp_path):
+    path = make_run(tmp_path / "run", cycles=3)
+    file = path / "records.jsonl"
+    file.write_text(file.read_text() + json.dumps({"cycle": 3, "stopped": "enough"}) + '\n{"cycle": 4, "lear')
+    text = page(path).text
+    assert "enough" in text
+    assert "The last line of records.jsonl is cut off" in text
+    (path / "config.json").write_text("{")
+    assert "config.json cannot be read and is left out" in page(path).text
+    alone = tmp_path / "mine.jsonl"
+    alone.write_text((path / "records.jsonl").read_text().split("\n")[0])
+    assert (load_run(alone).name, load_run(alone).config) == ("mine", {})
+
+
+def test_names_cannot_become_markup(tmp_path, several):
+    hostile = hostile_run(tmp_path / "</title><script>alert(9)<script>")
+    for runs in ([hostile], [hostile, several[0]]):
+        found = page(*runs)
+        assert not [tag for tag, _ in found.elements if tag in ("script", "img")]
+        assert not [a for _, attributes in found.elements for a in attributes if a.startswith("on")]
+        assert '<script>document.title="owned"</script>' in found.text
+        assert "&lt;b&gt; $title ${main}" in found.text  # shown as it was written
+        assert not set(found.text) & set("\u202e\x00")
+        write_report(runs, tmp_path / "page.html")  # and it can be encoded
+    policy = next(a["content"] for _, a in found.elements if "http-equiv" in a)
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'")
+
+
+def test_one_run_gives_one_page(several, tmp_path):
+    pages = [write_report(several[:1], tmp_path / f"{n}.html").read_bytes() for n in range(2)]
+    assert pages[0] == pages[1]
+
+
+def test_the_command(several, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = run("report", several[0], "--out", "page.html").stdout
+    assert out == "page.html\n"
+    assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+    assert run("report", *several[:2]).stdout == "report.html\n"
+    assert "--out must be a file" in refused("report", several[0], "--out", tmp_path)
+    told = refused("report", tmp_path, code=4)
+    assert f"RUN must be a directory with records.jsonl, or a file of records, got '{tmp_path}" in told
+    (tmp_path / "records.jsonl").write_text("{}\n{}\n")
+    assert "records.jsonl, line 1: the line must be a record as JSON" in refused("report", tmp_path)
+    (tmp_path / "records.jsonl").write_bytes(b"\xff\n")
+    assert "can't decode byte" in refused("report", tmp_path)
+    (tmp_path / "records.jsonl").write_text("\n")
+    assert "one with a finished round" in refused("report", tmp_path)
+
+
+def test_without_matplotlib_the_extra_is_named(several, tmp_path, monkeypatch):
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    told = refused("report", several[0], "--out", tmp_path / "page.html", code=4)
+    assert "matplotlib" in told
+    assert "pip install 'flwr-mel[report]'" in told
+    assert not (tmp_path / "page.html").exists()
+    with pytest.raises(ImportError):
+        write_report([several[0]], tmp_path / "page.html")
