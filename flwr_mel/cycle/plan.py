@@ -184,7 +184,7 @@ def _set_time(
     if fleet is not None:
         own = fleet.own_epochs if fleet.epochs_told else np.ones_like(fleet.own_epochs)
         derived = round_time(
-            fleet.costs,
+            fleet.expected_costs(),
             own,
             fleet.data,
             min_samples=fleet.min_samples,
@@ -205,15 +205,14 @@ def _best(
     held = np.minimum(fleet.data, max(shared, 1))
     choose = partial(
         best_round,
-        fleet.costs,
-        fleet.energy_limit_j,
+        energy_limit_j=fleet.energy_limit_j,
         max_samples=held,
         min_samples=fleet.min_samples,
         objective=options.rate,
     )
-    fresh = choose()
+    fresh = choose(fleet.expected_costs())
     time_s, pace = state.pace.next(fresh.cycle_time_s)
-    found = choose(cycle_time_s=time_s)
+    found = choose(fleet.costs, cycle_time_s=time_s)
     record.cycle_time_s = max(time_s, found.cycle_time_s)
     tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)
     record.asked_samples, record.bound = record.total_samples, fresh.solution.bound
