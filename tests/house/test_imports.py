@@ -103,7 +103,7 @@ def test_help_does_not_load_the_training_stack():
 import runpy, sys
 sys.argv = ["flwr-mel", "--help"]
 try:
-    runpy.run_module("flwr_mel.cli", run_name="__main__")
+    runpy.run_module("flwr_mel.tools.cli", run_name="__main__")
 except SystemExit as stop:
     assert not stop.code
 print("LOADED", *sorted({name.split(".")[0] for name in sys.modules}))

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from flwr_mel.cli import app
+from flwr_mel.tools.cli import app
 from mel_simulation.sweep.cells import profiles
 from typer.testing import CliRunner
 
@@ -108,7 +108,7 @@ def test_a_missing_package_is_named(tmp_path):
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     for command in ("simulate", "sweep"):
         done = subprocess.run(
-            [sys.executable, "-m", "flwr_mel.cli", command, "--seed", "1"],
+            [sys.executable, "-m", "flwr_mel.tools.cli", command, "--seed", "1"],
             env=env,
             capture_output=True,
             text=True,
@@ -119,7 +119,7 @@ def test_a_missing_package_is_named(tmp_path):
         assert f"{command} needs more packages (No module named 'torch')" in done.stderr
         assert "flwr-mel[simulation]" in done.stderr
     done = subprocess.run(
-        [sys.executable, "-m", "flwr_mel.cli", "--help"], env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "flwr_mel.tools.cli", "--help"], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0
     assert "Not available" in done.stdout

@@ -5,7 +5,7 @@ import math
 from html.parser import HTMLParser
 from pathlib import Path
 
-from flwr_mel.learners import PaperFleet
+from flwr_mel.paper import PaperFleet
 
 from flwr_mel import allocate
 from flwr_mel.allocation.limiting import limiting
