@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from flwr_mel._validate import Phrase, complain, number
-from flwr_mel.allocation import Infeasible, allocate
+from flwr_mel.allocation import Infeasible
 from flwr_mel.tools.fleetfile import read_fleet
 from flwr_mel.tools.question import diagnosis_lines
 from flwr_mel.tools.shell import FAILED, INFEASIBLE, INTERRUPTED, bad_input, console, note, stop
@@ -131,13 +131,13 @@ def _prepare(config: RunConfig, run: Any) -> int:
     """Check that the run can work and make its directory; return the cycles that are done already."""
     from mel_simulation.app.run_dir import describe_run  # noqa: PLC0415
     from mel_simulation.scenario.fleet import VirtualFleet  # noqa: PLC0415
-    from mel_simulation.scenario.job import dataset_of, problem_of  # noqa: PLC0415
+    from mel_simulation.scenario.job import check_feasible, dataset_of  # noqa: PLC0415
 
     logging.getLogger("mel_simulation").addHandler(logging.NullHandler())  # the notice is shown here
     if dataset_of(config).notice:
         note(dataset_of(config).notice)
     try:
-        allocate(problem_of(config, 1), config.scheme_object().solver)
+        check_feasible(config)
     except Infeasible as infeasible:
         names = list(VirtualFleet(config.learners, config).names)
         stop(f"infeasible: {' '.join(diagnosis_lines(infeasible.diagnosis, names))}", INFEASIBLE)
