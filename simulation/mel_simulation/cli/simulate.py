@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -115,7 +117,8 @@ def _run(config: RunConfig, cpus_per_learner: float, ray_address: str) -> None:
         with engine(config, cpus_per_learner, ray_address) as process:
             follow(out, run, config.cycles, process, done)
             if (run.path / "summary.json").exists():
-                process.wait()  # Ray ends in its own time
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(60)  # for Ray to end in order
     except KeyboardInterrupt:
         _keep(run)
         stop("interrupted", INTERRUPTED)
