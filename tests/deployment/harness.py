@@ -30,7 +30,6 @@ from flwr_mel.deployment import serving
 from flwr_mel.deployment.bundles import Bundle, DeviceSettings, make_bundle
 from flwr_mel.deployment.place import ServerPlace, ServerSettings
 from flwr_mel.deployment.running import ourselves
-from tests.tools.commands import run
 from tests.deployment.tools import (
     BIN,
     CLASSES,
@@ -43,6 +42,7 @@ from tests.deployment.tools import (
     save_data,
 )
 from tests.ports import free_port
+from tests.tools.commands import run
 from tests.waiting import PATIENCE_S, wait_for
 
 

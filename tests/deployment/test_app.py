@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Context, RecordDict
 from flwr.serverapp.strategy import FedAvg
+from flwr_mel.cli.watch.place import Place
+from flwr_mel.records.follow import Entry, History
 
 from flwr_mel import wire
-from flwr_mel.cli.watch.place import Place
 from flwr_mel.records import CycleRecord, JsonlWriter
-from flwr_mel.records.follow import Entry, History
 from flwr_mel.serverapp import MelResult, MelStrategy
 from tests.deployment.reference import initial_weights, train
 from tests.deployment.tools import CLASSES, DEPLOY, FEATURES, blobs, save_data

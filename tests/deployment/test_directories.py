@@ -11,8 +11,8 @@ import yaml
 from flwr_mel.deployment import secrets, serving, units
 from flwr_mel.deployment.bundles import Bundle, DeviceSettings, make_bundle, numbered, parse_pairs
 from flwr_mel.deployment.place import ServerPlace, ServerSettings
-from tests.tools.commands import ask, refused, run
 from tests.deployment.tools import DEPLOY
+from tests.tools.commands import ask, refused, run
 
 NAMES = ("mel.example.org", "192.0.2.7", "2001:db8::1")
 

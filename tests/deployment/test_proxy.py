@@ -10,8 +10,8 @@ from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartR
 
 from flwr_mel._processes import end
 from flwr_mel.deployment import secrets
-from tests.tools.commands import ask, refused, run
 from tests.deployment.tools import HAS_NGINX
+from tests.tools.commands import ask, refused, run
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(not HAS_NGINX, reason="nginx is not installed here")

@@ -1,8 +1,8 @@
 """What the operator is told of real devices: the server's clock, and devices' own errors."""
 
 import pytest
-
 from flwr_mel.cli.watch.lines import cycle_line, remarks
+
 from flwr_mel.records import Outcome, Standing
 from tests.deployment.reference import records_of
 

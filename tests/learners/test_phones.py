@@ -7,10 +7,8 @@ import pytest
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.fleet import VirtualFleet
 
-from flwr_mel.tools.fleetfile import parse_fleet
 from flwr_mel.learners.phones import MIDDLE_HZ, PhoneFleet, links, phones
 from flwr_mel.learners.traces import Traces
-from tests.tools.commands import refused, run
 
 TRACE = "trace,mobility,second,down_kbit_s,up_kbit_s\n"
 
@@ -50,16 +48,6 @@ def test_one_seed_is_one_fleet_whose_links_change_from_cycle_to_cycle():
 def test_a_larger_fleet_begins_with_the_same_models():
     few, more = PhoneFleet(0, 10).devices(), PhoneFleet(0, 100).devices()
     assert [d.cpu_hz for d in few] == [d.cpu_hz for d in more[:10]]
-
-
-def test_the_command_writes_a_fleet_that_can_be_read_again():
-    done = run("fleet", "--phones", 30, "--seed", 2).stdout
-    assert "FLASH project" in done
-    assert "inference" in done
-    read = parse_fleet(done.encode(), "phones.toml").learners
-    assert [d.cpu_hz for d in read] == [d.cpu_hz for d in PhoneFleet(2, 30).devices()]
-    assert "--phones" in refused("fleet", "--phones", 30, "--paper")
-    assert "--energy must be left out with --phones" in refused("fleet", "--phones", 30, "--energy", 3)
 
 
 def test_a_trace_is_replayed_second_by_second():

@@ -12,8 +12,8 @@ from mel_simulation.arena.setting import read_profile
 from mel_simulation.arena.verdict import Arena
 
 from tests.arena.test_command import PROFILE
-from tests.tools.commands import run
 from tests.simulation.tools import command, interrupted
+from tests.tools.commands import run
 
 pytestmark = pytest.mark.engine
 

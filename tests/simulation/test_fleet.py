@@ -11,9 +11,9 @@ from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.dry_run import rehearse
 from mel_simulation.scenario.fleet import VirtualFleet
 
-from flwr_mel.tools.fleetfile import Fleet, write_fleet, write_fleet_csv
 from flwr_mel.learners import Measured, PaperFleet, paper_fleet
 from flwr_mel.learners.paper import PAPER_CLASSES, PAPER_RADIUS_M
+from flwr_mel.tools.fleetfile import Fleet, write_fleet, write_fleet_csv
 
 
 def test_the_fleet_follows_from_seed_and_cycle():

@@ -27,10 +27,10 @@ from mel_simulation.scenario.data import embedded
 from mel_simulation.scenario.idx import FILES
 
 from flwr_mel._processes import end, tree
-from tests.tools.commands import run as command_line
 from tests.ports import free_port
 from tests.simulation.test_data import idx_bytes
 from tests.simulation.tools import CYCLES, assert_same, command, records
+from tests.tools.commands import run as command_line
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]

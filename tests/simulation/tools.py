@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from flwr_mel._processes import end, tree
 from flwr_mel.checkpoint import Checkpoint
-from flwr_mel.tools.cli import app
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.tools.cli import app
 from tests.waiting import PATIENCE_S, wait_for
 
 #: Of the run that others are compared with.
