@@ -2,8 +2,7 @@
 
 The devices are light clients, each a process of its own that speaks to a real SuperLink: twenty SuperNodes,
 which start a process per message, are too much for two cores. `tests/deployment/test_script.py` holds every
-record against the script. Writes a section of docs/BENCHMARKS.md, what `flwr-mel watch` shows of one of the
-cycles into docs/CLI.md, and that cycle's record into bench/results/scripted.json.
+record against the script. Writes a section of docs/BENCHMARKS.md.
 """
 
 from __future__ import annotations
@@ -16,23 +15,16 @@ import tempfile
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mel_simulation.paper import pages
-from rich.console import Console
 
 from bench.loopback import Loopback, wait_for, write_app
 from bench.tables import PAGE, table, write_section
-from flwr_mel.cli.watch.lines import remarks
-from flwr_mel.cli.watch.screen import view
 from flwr_mel.records import CycleRecord, Outcome, read_jsonl
-from flwr_mel.records.follow import History
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, CLI = Path(__file__).parent / "results" / "scripted.json", ROOT / "docs" / "CLI.md"
 DEVICES, CYCLES, T, PROMISED = 20, 20, 40.0, 0.8
 #: Cycles in which the disk takes nothing.
 FULL = (9, 10, 11)
@@ -226,15 +218,6 @@ def play(root: Path, seed: int = 15) -> Story:
     return Story(roles, returns, list(read_jsonl(out / "records.jsonl")), out)
 
 
-def shown(record: CycleRecord, cycles: int) -> str:
-    """Return what `flwr-mel watch` shows of a cycle in a terminal of 80 by 24."""
-    history, out = History(), Console(width=80, height=24, file=StringIO(), color_system=None)
-    history.add(record)
-    out.print(view(out, history, "runs/fleet", "last cycle 2 s ago, Ctrl-C leaves", cycles=cycles))
-    lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    return "\n".join(line.rstrip() for line in lines).strip()
-
-
 def report(story: Story) -> str:
     """Return the section."""
     kept, records = story.kept(), story.records
@@ -272,13 +255,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended, whoever ends us
     with tempfile.TemporaryDirectory(prefix="b-") as scratch:
         story = play(Path(scratch))
-    # The cycle in which most befell them.
-    worst = max(story.records, key=lambda record: (len(record.gone), len(remarks(record))))
-    print(report(story), shown(worst, CYCLES), sep="\n\n")
+    print(report(story))
     if not args.no_write:
         write_section(PAGE, "scripted", report(story))
-        pages.write_section(CLI, "watch", f"```\n{shown(worst, CYCLES)}\n```", "")
-        RESULTS.write_text(json.dumps(worst.as_dict(), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

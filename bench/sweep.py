@@ -101,7 +101,8 @@ def measure(scratch: Path, data_dir: str, cycles: int) -> dict[str, float]:
 def whole_command(python: str, scratch: Path, data_dir: str, out: Path) -> float:
     """Return the seconds that `flwr-mel sweep` takes in an environment, its start included."""
     start = time.perf_counter()
-    command = [python, "-m", "flwr_mel.tools.cli", "sweep", str(scratch / "sweep.toml"), "--data-dir", data_dir]
+    sweep = ["sweep", str(scratch / "sweep.toml"), "--data-dir", data_dir]
+    command = [python, "-m", "flwr_mel.tools.cli", *sweep]
     # Elsewhere than in the checkout, whose packages `-m` would take instead of the environment's.
     subprocess.run([*command, "--out", str(out)], check=True, cwd=scratch, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start

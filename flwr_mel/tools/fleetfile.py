@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from flwr_mel._text import printable
 from flwr_mel._validate import NOTHING, InputError, Phrase, complain, count
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.costs import Coefficients, Workload
@@ -235,7 +236,7 @@ def _fleet(document: Mapping[str, Any]) -> Fleet:
     learners: dict[str, Learner] = {}
     for k, entry in enumerate(entries, 1):
         name = entry.get("name", f"device-{k}")
-        with _at(f"device {_quoted(name, k)}"):
+        with _at(f'device "{printable(str(name), 80)}"'):
             if not isinstance(name, str):
                 raise complain("name", "text", name)
             times = count("count", entry.get("count", 1), least=1)
@@ -249,10 +250,6 @@ def _fleet(document: Mapping[str, Any]) -> Fleet:
     if not learners:
         raise complain("device", "given at least once", Phrase("none"))
     return Fleet(list(learners.values()), workload)
-
-
-def _quoted(name: object, k: int) -> str:
-    return f'"{name}"' if isinstance(name, str) and name.isprintable() else str(k)
 
 
 def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:

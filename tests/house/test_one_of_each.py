@@ -19,7 +19,6 @@ MECHANISMS = {
         r"0\.5 \* \(low \+ high\)|\(low \+ high\) / 2|\(low \+ high \+ 1\) // 2",
         "flwr_mel/allocation/bisection.py",
     ),
-    "follower of records": (r"^class Follower\b", "flwr_mel/records/follow.py"),
     "checkpoint": (r"^class Checkpoints\b", "flwr_mel/checkpoint/store.py"),
     "checkpoint's format": (r"flwr-mel checkpoint ", "flwr_mel/checkpoint/files.py"),
     "input error": (r"^class \w+\(ValueError\):\n    \"\"\"Input", "flwr_mel/_validate.py"),
