@@ -54,7 +54,7 @@ def test_one_round_is_the_papers(api):
     assert [task.get(wire.EPOCHS, 0) for task in sent] == solution.epochs.tolist()
     assert [task.get(wire.SAMPLES, 0) for task in sent] == solution.samples.tolist()
     for name, old in MODEL.items():
-        updates = [moves(k, 1, {n: x for n, x in MODEL.items()})[name] for k in range(20)]
+        updates = [moves(k, 1, dict(MODEL.items()))[name] for k in range(20)]
         mean = sum(d * x.astype(np.float64) for d, x in zip(solution.samples, updates, strict=True)) / D
         assert arrays[name] == pytest.approx(mean, abs=1e-6)
         assert arrays[name].dtype == old.dtype

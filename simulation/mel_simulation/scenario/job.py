@@ -112,8 +112,13 @@ def check_feasible(config: RunConfig) -> None:
     """Raise `Infeasible` if the first cycle has no allocation."""
     problem = problem_of(config, 1)
     if config.scheme == RATE:
-        limits = {"max_samples": problem.max_samples, "min_samples": problem.min_samples}
-        best_round(problem.coefficients, problem.energy_limit_j, objective=config.rate(), **limits)
+        best_round(
+            problem.coefficients,
+            problem.energy_limit_j,
+            max_samples=problem.max_samples,
+            min_samples=problem.min_samples,
+            objective=config.rate(),
+        )
     else:
         allocate(problem, config.scheme_object().solver)
 
