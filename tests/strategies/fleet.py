@@ -1,4 +1,4 @@
-"""Both APIs without an engine: Flower's own loops, and clients whose work is scripted (`tests.cycle.tools.App`).
+"""Both APIs without an engine: Flower's own loops, clients whose work is scripted (`tests.cycle.tools`).
 
 A client's model moves by its number plus one, unless `Fleet.moves` says otherwise.
 """
@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
-from flwr.app import ConfigRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common import (
     Code,
     EvaluateRes,
