@@ -46,8 +46,8 @@ test-slow: install  ## What takes many minutes: random kills, soak, brute force,
 coverage: install  ## All tests, with the lines of flwr_mel and mel_simulation that none of them reaches
 	$(PYTEST) --cov --cov-report=term $(ARGS)
 
-# The packages of the gallery stay out of `make install`: they are many.
-examples: install  ## Run the gallery in examples/ on Flower's engine, as it is and wrapped; NAMES="lightning ..."
+# Their packages stay out of `make install`: they are many.
+examples: install  ## Run the projects of examples/ with their diffs; NAMES="quickstart_pytorch ..." ARGS="--plain"
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
 	$(PY) -m examples.run $(NAMES) $(ARGS)
 
@@ -76,12 +76,7 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(PY) -m bench.solvers
 	$(PY) -m bench.paper_grid
 	$(PY) -m bench.progress
-	$(PY) -m bench.objectives
-	$(PY) -m bench.objectives --growth
-	$(PY) -m bench.objectives --trade
-	$(PY) -m bench.drift
 	$(PY) -m bench.strategy
-	$(PY) -m bench.scale --cycles 10
 	$(PY) -m bench.updates
 	$(PY) -m bench.training
 	$(PY) -m bench.simulation
@@ -89,10 +84,8 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(PY) -m bench.startup
 	$(PY) -m bench.learning
 	$(if $(LINKS),$(PY) -m bench.traces --links $(LINKS))
-	$(PY) -m bench.attacks
-	$(PY) -m bench.soak
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
-	$(PY) -m bench.gallery --runs 3
+	$(PY) -m bench.gallery
 
 # The oldest Flower of pyproject.toml, and the newest that can be installed. test_asking looks into Flower 1.41,
 # and so does the simulation, whose packages are named here for that reason.
@@ -105,7 +98,7 @@ compat: install  ## Strategy tests against the oldest and the newest Flower; VER
 		$(VENV)/bin/uv pip install --quiet --python .compat/$$version/bin/python --upgrade -e . "$$wanted" $(COMPAT) && \
 		.compat/$$version/bin/python -c 'import flwr; print("Flower", flwr.__version__)' && \
 		.compat/$$version/bin/python -m pytest -q -p no:cacheprovider tests/orchestrator tests/flower \
-			--ignore tests/flower/test_asking.py --ignore tests/flower/test_soak.py || exit 1; \
+			--ignore tests/flower/test_asking.py || exit 1; \
 	done
 
 clean:  ## Remove the environment and caches

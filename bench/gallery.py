@@ -1,181 +1,121 @@
-"""Wall time to a project's own final accuracy, as it is and wrapped: ``python -m bench.gallery [NAME ...]``.
+"""The projects of examples/ as they are and with their diffs: ``python -m bench.gallery [NAME ...]``.
 
-Each project of examples/ runs on Flower's Ray engine, with devices 1, 2, 5 and 10 times slower, first as it
-is, then with its diff and three times as many rounds, since those are shorter. No number is given. Needs the
-extra `examples`. Results are kept by project, so that some can be measured again; `--runs 3` shows how far
-single runs differ.
+Every run is a real `flwr run` with four simulated devices: 1, 2, 5 and 10 times slower, or equally fast.
+The wrapped project has exactly its diff, and no number is given to MelStrategy. Measured are the time of a
+round and the time to the accuracy that the project itself reaches in its last round. Needs the extra
+`examples`. Writes a section of docs/BENCHMARKS.md and bench/results/gallery.json, project by project.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import flwr_mel
 from bench.tables import PAGE, table, write_section
-from examples.common.gallery import GALLERY, Example
-from examples.run import SPEEDS, Run, check_reports, check_wrapped, run
+from examples.run import EQUAL, GALLERY, UNEQUAL, Run, copy, run, superlink
 
 RESULTS = Path(__file__).parent / "results" / "gallery.json"
-ROUNDS, MORE = 5, 3
-#: How many times faster a project should be, with devices ten times apart.
-AIM = 1.5
+#: Devices, and rounds of the project as it is and wrapped: those are shorter.
+FLEETS = {"unequal": (UNEQUAL, 5, 12), "equal": (EQUAL, 5, 7)}
 
 
-def measure(example: Example, out: Path, seed: int) -> dict[str, Any]:
-    """Run a project both ways with one seed and compare.
-
-    Parameters
-    ----------
-    example : Example
-        Which.
-    out : Path
-        Where its files go.
-    seed : int
-        Of what clients draw at random.
-    """
-    runs = {
-        wrapped: run(example, wrapped=wrapped, out=out / name, config=rounds(wrapped), seed=seed)
-        for wrapped, name in ((False, "vanilla"), (True, "wrapped"))
-    }
-    target = runs[False].accuracies[-1][1]
-    cycles = runs[True].cycles
-    return {
-        "target": target,
-        "vanilla_s": runs[False].seconds_to(target),
-        "wrapped_s": runs[True].seconds_to(target),
-        "best": max(accuracy for _, accuracy in runs[True].accuracies),
-        "vanilla_round_s": round_s(runs[False]),
-        "wrapped_round_s": round_s(runs[True]),
-        "cycle_time_s": cycles[-1]["cycle_time_s"] if cycles else None,
-        "faults": [*check_wrapped(runs[True]), *check_reports(runs[True])],
-    }
-
-
-def rounds(wrapped: bool) -> dict[str, int]:
-    """Return the run config: how many rounds."""
-    return {"num-server-rounds": ROUNDS * (MORE if wrapped else 1)}
-
-
-def round_s(done: Run) -> float:
-    """Return the mean time of a round after the first, in which libraries are loaded."""
-    times = [seconds for seconds, _ in done.accuracies]
-    return (times[-1] - times[0]) / (len(times) - 1)
-
-
-def times_faster(runs: list[dict[str, Any]]) -> list[float]:
-    """Return how many times faster each run was, in order; 0: the accuracy was not reached.
-
-    Parameters
-    ----------
-    runs : list of dict
-        Of one project.
-    """
-    return sorted(x["vanilla_s"] / x["wrapped_s"] if x["wrapped_s"] else 0.0 for x in runs)
-
-
-def row(name: str, runs: list[dict[str, Any]]) -> list[str]:
-    """Write a line of the table: the middle of the runs, and how far they differ.
+def measure(name: str, fleet: str, out: Path, env: dict[str, str]) -> dict[str, Any]:
+    """Run a project both ways.
 
     Parameters
     ----------
     name : str
-        The project.
-    runs : list of dict
-        Its runs.
+        Of the project.
+    fleet : str
+        Which devices.
+    out : Path
+        Where the copies go.
+    env : dict
+        From `superlink`.
     """
-    factors = times_faster(runs)
-    reached = [x["wrapped_s"] for x in runs if x["wrapped_s"]]
-    several = f" ({factors[0]:.2f} to {factors[-1]:.2f})" if len(runs) > 1 else ""
-    middle = {key: median(x[key] for x in runs) for key in ("target", "vanilla_s", "best")}
-    rounds_s = [median(x[key] for x in runs) for key in ("vanilla_round_s", "wrapped_round_s")]
-    return [
-        f"`{name}`",
-        f"{100 * middle['target']:.1f} %",
-        f"{middle['vanilla_s']:.1f}",
-        "not reached" if len(reached) <= len(runs) / 2 else f"{median(reached):.1f}",
-        f"**{median(factors):.2f}**{several}",
-        *(f"{seconds:.2f}" for seconds in rounds_s),
-        f"{100 * middle['best']:.1f} %",
-        f"{len(runs)}",
-    ]
+    speeds, *rounds = FLEETS[fleet]
+    plain, wrapped = (
+        run(copy(name, out / f"{fleet}-{kind}", wrapped=kind == "wrapped", speeds=speeds), env, rounds=number)
+        for kind, number in zip(("plain", "wrapped"), rounds, strict=True)
+    )
+    target = plain.accuracies[rounds[0]][1]
+    notes = [text.partition(":")[2].strip() for _, text in wrapped.lines if "rounds took" in text.lower()]
+    return {
+        "target": target,
+        "plain_s": seconds_to(plain, target),
+        "wrapped_s": seconds_to(wrapped, target),
+        "plain_round_s": round_s(plain),
+        "wrapped_round_s": round_s(wrapped),
+        "best": max(accuracy for _, accuracy in wrapped.accuracies.values()),
+        "summary": notes[-1] if notes else "",
+    }
 
 
-def section(results: dict[str, list[dict[str, Any]]]) -> str:
-    """Write the section of the page.
+def seconds_to(done: Run, target: float) -> float | None:
+    """Return the time from the start of the first round to an accuracy; None: it was not reached."""
+    times = (seconds - done.began_s for seconds, accuracy in done.accuracies.values() if accuracy >= target)
+    return next(times, None)
 
-    Parameters
-    ----------
-    results : dict
-        The runs of each project.
-    """
-    measured = {name: results[name] for name in GALLERY if name in results}
-    head = [
-        "project",
-        "its accuracy",
-        "as it is, s",
-        "wrapped, s",
-        "times faster",
-        "round, s",
-        "wrapped",
-        "best",
-        "runs",
-    ]
-    middle = {name: median(times_faster(runs)) for name, runs in measured.items()}
-    behind = [f"`{name}` ({times:.2f})" for name, times in middle.items() if round(times, 2) < AIM]
-    missing = [f"`{name}`" for name in GALLERY if name not in results]
-    rest = f"\nNot measured yet: {', '.join(missing)}.\n" if missing else ""
-    speeds = ", ".join(f"{speed:g}" for speed in SPEEDS)
-    return f"""## The gallery: time to a project's own accuracy
 
-Generated by `python -m bench.gallery --runs 3`: the projects of `examples/` on Flower's Ray engine, four
-devices that are {speeds} times slower than the fastest, no number given to `MelStrategy`. Wall time from the
-first training to the accuracy that the project has after its own {ROUNDS} rounds; the wrapped run has {MORE}
-times as many rounds, which are shorter. The first cycle is the project's own round, in which the devices are
-measured: {ROUNDS} rounds cannot become more than {ROUNDS} times faster. Rounds are means after the first one.
-Of several runs the middle, and the least and the most. Run i has seed i: as it is and wrapped, a client
-begins every training with generators (of torch, numpy and Python) seeded by run, device and round, so that
-runs repeat as far as times do. Where a project's accuracy is near its best, a lucky one takes long to reach
-again. Aim: never slower, and {AIM:g} times faster; behind it: {", ".join(behind) or "none"}.
+def round_s(done: Run) -> float:
+    """Return the mean time of a round after the first, in which libraries and data are loaded."""
+    times = [seconds for seconds, _ in done.accuracies.values()]
+    return (times[-1] - times[0]) / (len(times) - 1)
 
-{table(head, [row(name, runs) for name, runs in measured.items()])}
-{rest}"""
+
+def row(name: str, found: dict[str, dict[str, Any]]) -> list[str]:
+    """Return a line of the table."""
+    cells = [f"`{name}`"]
+    for fleet in FLEETS:
+        x = found[fleet]
+        cells += [f"{x['plain_round_s']:.1f} s", f"{x['wrapped_round_s']:.1f} s"]
+        if fleet == "unequal":
+            reached = x["wrapped_s"] is not None
+            cells += [f"{100 * x['target']:.1f} %", f"{x['plain_s']:.0f} s"]
+            cells += [f"{x['wrapped_s']:.0f} s" if reached else f"not reached ({100 * x['best']:.1f} %)"]
+            cells += [f"**{x['plain_s'] / x['wrapped_s']:.1f}**" if reached else "-"]
+    return cells
+
+
+def section(results: dict[str, Any]) -> str:
+    """Return the section of the page."""
+    found = {name: results["projects"][name] for name in GALLERY if name in results["projects"]}
+    head = ["project", "round", "wrapped", "accuracy", "time to it", "wrapped", "times faster"]
+    head += ["equal devices: round", "wrapped"]
+    ratio = median(x["unequal"]["plain_round_s"] / x["unequal"]["wrapped_round_s"] for x in found.values())
+    return f"""## The gallery: ordinary projects as they are and with their diffs
+
+The projects of `examples/` with `flwr run` and four simulated devices that are 1, 2, 5 and 10 times slower
+than the fastest. The wrapped project has exactly its `mel.diff`. Rounds are means after the first one. In the
+median a wrapped round is {ratio:.1f} times shorter. The time to the accuracy that the project has after its
+own {FLEETS["unequal"][1]} rounds includes the first round, which is the project's own and is measured. The
+last two columns are for four equally fast devices, where there is nothing to gain. One run each; single times
+differ by about a fifth. Generated by `python -m bench.gallery` (version {results["version"]}).
+
+{table(head, [row(name, x) for name, x in found.items()])}"""
 
 
 def main() -> None:
-    """Measure, keep, write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GALLERY)}; default: all")
-    parser.add_argument("--runs", type=int, default=1, metavar="N", help="so many of each (default: 1)")
-    parser.add_argument("--out", type=Path, help="keep the files here")
     parser.add_argument("--page", action="store_true", help="only write the page from the results at hand")
-    arguments = parser.parse_args()
-    if arguments.page:
-        write_section(PAGE, "gallery", section(json.loads(RESULTS.read_text())))
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        for name in arguments.names or GALLERY:
-            runs = []
-            for number in range(arguments.runs):
-                out = (arguments.out or Path(scratch)).absolute() / name / str(number)
-                try:
-                    runs.append(measure(GALLERY[name], out, number))
-                except (RuntimeError, subprocess.TimeoutExpired) as error:
-                    print(name, error, flush=True)
-                    continue
-                print(name, json.dumps(runs[-1]), flush=True)
-            if not runs:
-                continue
-            results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-            results[name] = runs
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-            write_section(PAGE, "gallery", section(results))
+    given = parser.parse_args()
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    if not given.page:
+        results = {"version": flwr_mel.__version__, "projects": results.get("projects", {})}
+        with superlink() as env, tempfile.TemporaryDirectory() as scratch:
+            for name in given.names or GALLERY:
+                out = Path(scratch, name)
+                found = {fleet: measure(name, fleet, out, env) for fleet in FLEETS}
+                results["projects"][name] = found
+                print(name, json.dumps(found), flush=True)
+                RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_section(PAGE, "gallery", section(results))
 
 
 if __name__ == "__main__":

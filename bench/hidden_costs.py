@@ -9,7 +9,6 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-
 from flwr_mel.orchestrator import Task
 
 FloatArray = npt.NDArray[np.float64]

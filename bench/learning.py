@@ -14,12 +14,12 @@ from time import perf_counter
 from types import ModuleType
 
 import numpy as np
+from flwr_mel.learning import Learning
+from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 
 from bench.hidden_costs import CYCLE_S, LEARNERS, NOISE, SCENARIOS, Truth, trace
 from bench.tables import PAGE, table, write_section
 from flwr_mel import wire
-from flwr_mel.learning import Learning
-from flwr_mel.orchestrator import Orchestrator, Returned, Settings
 from flwr_mel.records import LearnerRecord, Outcome
 
 RESULTS = Path(__file__).parent / "results" / "learning.json"

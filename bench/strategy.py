@@ -1,240 +1,226 @@
-"""What the strategy itself costs per round, beside Flower's own round: ``python -m bench.strategy``.
+"""What a round costs the server beside plain Flower: ``python -m bench.strategy``.
 
-At K = 20 the rounds are real ones of a Ray simulation. At K = 1,000 and 10,000 the same strategy talks to a
-grid inside this process that calls the client app directly, with real messages and the real mod: no engine,
-no network, so the share there is of a round that costs almost nothing but Flower's own bookkeeping.
-
-A round's time is wall-clock time. Our own part is the processor time of the strategy's thread inside
-`configure_train`, `aggregate_train` and `aggregate_evaluate`, less what the wrapped FedAvg uses there.
+The strategy talks to clients inside this process, which send the model back: no engine, no network, no
+training. Processor time of `configure_*` and `aggregate_*`, plain and wrapped. The difference is ours:
+messages, plan, checks, records. Writes a section of docs/BENCHMARKS.md and bench/results/strategy.json.
 """
 
 from __future__ import annotations
 
+import argparse
+import gc
+import json
 import logging
-import os
-import statistics
 from collections.abc import Iterable
-from time import perf_counter, thread_time
+from pathlib import Path
+from statistics import median
+from time import thread_time
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.common import Code, FitIns, FitRes, GetPropertiesRes, Parameters, Status, ndarrays_to_parameters
+from flwr.server import strategy as classic
+from flwr.server.client_manager import SimpleClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.serverapp import Grid
+from flwr.serverapp import strategy as message
+from flwr.supercore.task_identity import TaskIdentity
 
-from flwr_mel import Device, Workload
-from flwr_mel.clientapp import MelMod
-from flwr_mel.serverapp import MelStrategy
+import flwr_mel
+from bench.tables import PAGE, table, write_section
+from flwr_mel import Device, Workload, server, serverapp
+from flwr_mel.clientapp import Assignment, MelMod, describe
 
-ROUNDS = 5
-#: Parameters of the model: the paper's at K = 20; few where ten thousand replies must fit into memory.
-PAPER_MODEL, SMALL_MODEL = 280_934, 1_000
+RESULTS = Path(__file__).parent / "results" / "strategy.json"
+ROUNDS, SIZES, PARAMETERS = 5, (20, 1_000, 10_000), 1_000
 
 
-def device(context: Context, cycle: int) -> Device:  # noqa: ARG001 - the mod's signature
+def device(k: int) -> Device:
     """Return one of the paper's four processors, with a link and limits of its own."""
-    k = int(context.node_config["partition-id"])
     clock = (6e9, 2.4e9, 1.4e9, 0.7e9)[k % 4]
     return Device(clock, 2e7 + 1e3 * (k % 97), 0.2, energy_limit_j=8 + k % 5, max_samples=3000 + k % 13)
 
 
-def no_op_app() -> ClientApp:
-    """Return an app that sends the model back."""
-    app = ClientApp(mods=[MelMod(device)])
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:  # noqa: ARG001
-        metrics = MetricRecord({"num-examples": 10, "loss": 0.0})
-        return Message(
-            RecordDict({"arrays": message.content["arrays"], "metrics": metrics}), reply_to=message
-        )
-
-    return app
-
-
-class Clock:
-    """Notes the processor time spent in each call of some methods of an object."""
-
-    def __init__(self, target: object, names: Iterable[str]) -> None:
-        self.seconds: list[float] = []
-        for name in names:
-            setattr(target, name, self._timed(getattr(target, name)))
-
-    def _timed(self, method: Any) -> Any:
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            start = thread_time()
-            try:
-                return method(*args, **kwargs)
-            finally:
-                self.seconds.append(thread_time() - start)
-
-        return timed
-
-
-def rounds(grid: Grid, learners: int, parameters: int, *, wrapped: bool) -> dict[str, float]:
-    """Run no-op rounds; return the medians per round of the whole and of the strategy's own part.
-
-    Parameters
-    ----------
-    grid : Grid
-        Connection to the nodes.
-    learners : int
-        K.
-    parameters : int
-        Size of the model.
-    wrapped : bool
-        Whether MelStrategy is around FedAvg.
-    """
-    names = ("configure_train", "aggregate_train", "aggregate_evaluate")
-    inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=learners, min_available_nodes=learners)
-    inside = Clock(inner, names)
-    strategy: Strategy = inner
-    outside = inside
-    if wrapped:
-        strategy = MelStrategy(
-            inner,
-            cycle_time_s=10.0,
-            total_samples=2000 * learners,
-            staleness=2,
-            workload=Workload.mlp((784, 300, 124, 60, 10), ship_data=False),
-        )
-        outside = Clock(strategy, names)
-    marks: list[float] = []
-    strategy.configure_train = _marking(strategy.configure_train, marks)  # type: ignore[method-assign]
-    arrays = ArrayRecord([np.zeros(parameters, np.float32)])
-    strategy.start(grid, arrays, num_rounds=ROUNDS, train_config=ConfigRecord({"lr": 0.1}))
-    own = [a - b for a, b in zip(_by_round(outside.seconds), _by_round(inside.seconds), strict=True)]
-    whole = [b - a for a, b in zip(marks, [*marks[1:], perf_counter()], strict=True)]
-    # The first round has the probe and the start of the engine in it.
-    return {"round_s": statistics.median(whole[1:]), "own_s": statistics.median(own[1:])}
-
-
-def _marking(method: Any, marks: list[float]) -> Any:
-    def marked(*args: Any, **kwargs: Any) -> Any:
-        marks.append(perf_counter())
-        return method(*args, **kwargs)
-
-    return marked
-
-
-def _by_round(seconds: list[float]) -> list[float]:
-    per_round = len(seconds) // ROUNDS
-    return [sum(seconds[i * per_round : (i + 1) * per_round]) for i in range(ROUNDS)]
-
-
-def compare(grid: Grid, learners: int, parameters: int) -> dict[str, float]:
-    """Measure plain and wrapped rounds on one grid."""
-    plain = rounds(grid, learners, parameters, wrapped=False)
-    wrapped = rounds(grid, learners, parameters, wrapped=True)
-    return {
-        "learners": learners,
-        "flower_round_ms": 1e3 * plain["round_s"],
-        "our_round_ms": 1e3 * wrapped["round_s"],
-        "own_ms": 1e3 * wrapped["own_s"],
-        "share": wrapped["own_s"] / plain["round_s"],
-    }
+def settings(clients: int) -> dict[str, Any]:
+    """Return the keywords of MelStrategy: the paper's problem."""
+    workload = Workload.mlp((784, 300, 124, 60, 10), ship_data=False)
+    return {"cycle_time_s": 10.0, "total_samples": 2000 * clients, "staleness": 2, "workload": workload}
 
 
 class InProcessGrid(Grid):
-    """Calls the client app where others would send messages.
+    """Calls a client app where others would send messages."""
 
-    Parameters
-    ----------
-    app : ClientApp
-        What the nodes run.
-    learners : int
-        How many nodes there are.
-    """
-
-    def __init__(self, app: ClientApp, learners: int) -> None:
-        self.app = app
+    def __init__(self, app: ClientApp, clients: int) -> None:
+        self.app, self.replies = app, dict[str, Message]()
         self.contexts = {
-            k + 1: Context(1, k + 1, {"partition-id": k, "num-partitions": learners}, RecordDict(), {})
-            for k in range(learners)
+            k + 1: Context(1, k + 1, {"partition-id": k, "num-partitions": clients}, RecordDict(), {})
+            for k in range(clients)
         }
-        self.replies: dict[str, Message] = {}
+        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
 
     def set_run(self, run: Any) -> None:
         """Do nothing: there is one run."""
 
-    @property
-    def run(self) -> Any:
-        """There is none to describe."""
-        return None
+    run: Any = None
 
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        """Refuse: deprecated in Flower."""
+    def create_message(self, *given: Any, **more: Any) -> Message:
+        """Refuse: messages are made by their own class."""
         raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the ids of all nodes."""
+        """Return all nodes."""
         return list(self.contexts)
 
-    def get_nodes(self) -> Any:
-        """Return nothing: the strategies do not ask."""
-        return []
-
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Let every node answer at once."""
+        """Let every client answer at once."""
         sent = []
-        for message in messages:
-            message.metadata.__dict__["_message_id"] = str(uuid4())
-            reply = self.app(message, self.contexts[message.metadata.dst_node_id])
-            self.replies[message.metadata.message_id] = reply
-            sent.append(message.metadata.message_id)
+        for one in messages:
+            one.metadata.__dict__["_message_id"] = str(uuid4())  # as Flower's own grids do
+            self.replies[one.metadata.message_id] = self.app(one, self.contexts[one.metadata.dst_node_id])
+            sent.append(one.metadata.message_id)
         return sent
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the answers."""
-        return [self.replies.pop(i) for i in message_ids if i in self.replies]
+        return [self.replies.pop(i) for i in list(message_ids) if i in self.replies]
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Send and return the answers."""
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: Any = None) -> list[Message]:
+        """Send, and return the answers."""
         del timeout
-        return self.pull_messages(self.push_messages(messages))
+        return list(self.pull_messages(self.push_messages(messages)))
 
 
-def in_process(learners: int) -> dict[str, float]:
-    """Measure without an engine."""
-    from flwr.supercore.task_identity import TaskIdentity
+class Client(ClientProxy):
+    """A classic client that declares its device and sends the model back, slightly moved."""
 
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
-    return compare(InProcessGrid(no_op_app(), learners), learners, SMALL_MODEL)
+    def get_properties(self, ins: Any, timeout: Any, group_id: Any) -> Any:  # noqa: ARG002
+        """Declare the device."""
+        return GetPropertiesRes(Status(Code.OK, ""), describe(device(int(self.cid))))
 
+    def fit(self, ins: FitIns, timeout: Any, group_id: Any) -> FitRes:  # noqa: ARG002
+        """Send the model back."""
+        parameters = Parameters(list(ins.parameters.tensors), ins.parameters.tensor_type)
+        return FitRes(Status(Code.OK, ""), parameters, 10, {})
 
-def in_ray(learners: int = 20) -> dict[str, float]:
-    """Measure in a real simulation."""
-    from flwr.simulation import run_simulation
+    def get_parameters(self, ins: Any, timeout: Any, group_id: Any) -> Any:
+        """Refuse."""
+        raise NotImplementedError
 
-    found: dict[str, float] = {}
-    server_app = ServerApp()
-
-    @server_app.main()
-    def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
-        rounds(grid, learners, SMALL_MODEL, wrapped=False)  # warm up
-        found.update(compare(grid, learners, PAPER_MODEL))
-
-    backend: Any = {"client_resources": {"num_cpus": 1}, "init_args": {"include_dashboard": False}}
-    run_simulation(server_app, no_op_app(), num_supernodes=learners, backend_config=backend)
-    return found
+    evaluate = reconnect = get_parameters
 
 
-def main() -> dict[str, Any]:
+def message_rounds(
+    strategy: Any, app: ClientApp, clients: int, arrays: ArrayRecord, rounds: int
+) -> list[float]:
+    """Return the strategy's processor seconds of each round in the Message API."""
+    grid, spent, config = InProcessGrid(app, clients), [], ConfigRecord({"lr": 0.1})
+    for number in range(1, rounds + 1):
+        start = thread_time()
+        messages = list(strategy.configure_train(number, arrays, config, grid))
+        between = thread_time()
+        replies = grid.send_and_receive(messages)
+        del messages
+        again = thread_time()
+        arrays = strategy.aggregate_train(number, replies)[0] or arrays
+        strategy.aggregate_evaluate(number, [])
+        spent.append(thread_time() - again + between - start)
+        del replies
+    return spent
+
+
+def classic_rounds(
+    strategy: Any, clients: Iterable[ClientProxy], parameters: Any, rounds: int
+) -> list[float]:
+    """Return the strategy's processor seconds of each round in the classic API."""
+    manager, spent = SimpleClientManager(), []
+    for client in clients:
+        manager.register(client)
+    parameters = strategy.initialize_parameters(manager) or parameters
+    for number in range(1, rounds + 1):
+        start = thread_time()
+        sent = strategy.configure_fit(number, parameters, manager)
+        between = thread_time()
+        results = [(client, client.fit(ins, None, number)) for client, ins in sent]
+        del sent
+        again = thread_time()
+        parameters = strategy.aggregate_fit(number, results, [])[0] or parameters
+        strategy.configure_evaluate(number, parameters, manager)
+        spent.append(thread_time() - again + between - start)
+        del results
+    return spent
+
+
+def echo_app() -> ClientApp:
+    """Return an app that sends the model back."""
+    app = ClientApp(mods=[MelMod(lambda context, _: device(int(context.node_config["partition-id"])))])
+
+    @app.train()
+    def train(sent: Message, context: Context) -> Message:  # noqa: ARG001
+        Assignment.from_message(sent).choose(3000)
+        metrics = MetricRecord({"num-examples": 10, "loss": 0.0})
+        return Message(RecordDict({"arrays": sent.content["arrays"], "metrics": metrics}), reply_to=sent)
+
+    return app
+
+
+def measure(api: str, clients: int) -> dict[str, Any]:
+    """Return the medians per round in ms, plain and wrapped, without the first round and its probes."""
+    row: dict[str, Any] = {"api": api, "clients": clients}
+    model = [np.zeros(PARAMETERS, np.float32)]
+    for kind in ("plain", "wrapped"):
+        if api == "message":
+            inner: Any = message.FedAvg(
+                fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients
+            )
+            strategy: Any = serverapp.MelStrategy(inner, **settings(clients)) if kind == "wrapped" else inner
+            spent = message_rounds(strategy, echo_app(), clients, ArrayRecord(model), ROUNDS)
+        else:
+            inner = classic.FedAvg(
+                fraction_evaluate=0.0, min_fit_clients=clients, min_available_clients=clients
+            )
+            strategy = server.MelStrategy(inner, **settings(clients)) if kind == "wrapped" else inner
+            proxies = [Client(str(k)) for k in range(clients)]
+            spent = classic_rounds(strategy, proxies, ndarrays_to_parameters(model), ROUNDS)
+        row[f"{kind}_ms"] = 1e3 * median(spent[1:])
+    row["ours_ms"] = row["wrapped_ms"] - row["plain_ms"]
+    row["us_per_client"] = 1e3 * row["ours_ms"] / clients
+    return row
+
+
+def section(found: dict[str, Any]) -> str:
+    """Return the section of the page."""
+    rows = [
+        [
+            x["api"],
+            f"{x['clients']:,}",
+            *(f"{x[key]:.1f}" for key in ("plain_ms", "ours_ms", "us_per_client")),
+        ]
+        for x in found["rows"]
+    ]
+    head = ["API", "clients", "FedAvg, ms per round", "MelStrategy adds, ms", "per client, us"]
+    return (
+        "## What the strategy adds to a round\n\n"
+        "Processor time of the server's thread for messages, plan, checks and records, without training, "
+        f"{PARAMETERS:,} parameters, c = 2, medians of {ROUNDS - 1} rounds. "
+        f"Generated by `python -m bench.strategy` (version {found['version']}).\n\n" + table(head, rows)
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--no-write", action="store_true", help="print only")
+    given = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    for name, value in {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}.items():
-        os.environ.setdefault(name, value)
-    rows = [in_ray(), in_process(1_000), in_process(10_000)]
-    growth = rows[2]["own_ms"] / rows[1]["own_ms"]
-    print(f"{'K':>7} {'where':<12}{'Flower, no-op':>16}{'with us':>12}{'our own part':>15}{'share':>8}")
-    for row, where in zip(rows, ("Ray", "in process", "in process"), strict=True):
-        times = f"{row['flower_round_ms']:>13.1f} ms{row['our_round_ms']:>9.1f} ms{row['own_ms']:>12.2f} ms"
-        print(f"{row['learners']:>7,} {where:<12}{times}{row['share']:>8.1%}")
-    print(f"ten times the learners cost {growth:.1f} times as much")
-    return {"rows": rows, "growth": growth}
+    gc.freeze()  # Flower collects garbage after every array
+    rows = [measure(api, clients) for api in ("message", "classic") for clients in SIZES]
+    found = {"version": flwr_mel.__version__, "rows": rows}
+    print(section(found))
+    if not given.no_write:
+        write_section(PAGE, "strategy", section(found))
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

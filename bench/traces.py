@@ -20,12 +20,12 @@ from pathlib import Path
 from time import perf_counter, sleep
 
 import numpy as np
+from flwr_mel.orchestrator import Task
 from mel_simulation.scenario.traces import Traces
 
 from bench.hidden_costs import LEARNERS, FloatArray
 from bench.learning import LONG, METHODS, SAMPLES, SETTLING, SLACK, Tally, run
 from bench.tables import PAGE, table, write_section
-from flwr_mel.orchestrator import Task
 
 RESULTS = Path(__file__).parent / "results" / "traces.json"
 LOAD = Path(__file__).parent / "results" / "load.json"

@@ -1,8 +1,8 @@
-"""What checking updates costs beside plain Flower: ``python -m bench.updates``.
+"""What checking and weighting updates costs beside plain Flower: ``python -m bench.updates``.
 
-Ten learners send a model of 50 million parameters back, two cycles. Every measurement has a process of its
-own: the strategy's processor time (in `configure_*` and `aggregate_*`, plain or wrapped) and the peak of the
-process's memory, replies included. Plain and wrapped take turns. Writes a section of docs/BENCHMARKS.md and
+Ten clients send a model of 50 million parameters back, two rounds. Every measurement has a process of its
+own: the strategy's processor time in `configure_*` and `aggregate_*`, and the peak memory of the process,
+replies included. Plain and wrapped take turns. Writes a section of docs/BENCHMARKS.md and
 bench/results/updates.json.
 """
 
@@ -12,48 +12,85 @@ import argparse
 import json
 import logging
 import os
-import statistics
+import resource
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common import Code, FitIns, FitRes, GetPropertiesRes, Status
+from flwr.common import ndarrays_to_parameters as to_parameters
+from flwr.common import parameters_to_ndarrays as to_arrays
+from flwr.server import strategy as classic
+from flwr.serverapp import strategy as message
 
+import flwr_mel
+from bench.strategy import Client, classic_rounds, message_rounds
 from bench.tables import PAGE, table, write_section
+from flwr_mel import Measured, server, serverapp
+from flwr_mel.clientapp import Assignment, MelMod, describe
 
 RESULTS = Path(__file__).parent / "results" / "updates.json"
-LEARNERS, CYCLES, LAYERS = 10, 2, 25
-MOST_MEMORY, MOST_TIME = 1.1, 1.25
+CLIENTS, ROUNDS, LAYERS = 10, 2, 25
+MOST_TIME, MOST_MEMORY = 1.15, 1.08
+DEVICE = Measured(1e-3, 1e-3, 0.1, 1e-4, 0.0, 0.1, max_samples=10)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parameters", type=int, default=50_000_000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--no-write", action="store_true", help="print only")
-    parser.add_argument(
-        "--one",
-        nargs=3,
-        metavar=("API", "STRATEGY", "KIND"),
-        help="measure in this process; plain, wrapped or bounded",
-    )
-    args = parser.parse_args()
-    if args.one:
-        api, name, kind = args.one
-        settings = {"bounded": {"max_norm_ratio": 2.0}}.get(kind, {})
-        print(json.dumps(one(api, name, args.parameters, wrapped=kind != "plain", **settings)))
-        return
-    rows = [
-        compare(api, name, args.parameters, args.repeats)
-        for api in ("message", "classic")
-        for name in ("FedAvg", "FedAdam")
-    ]
-    result = {"parameters": args.parameters, "learners": LEARNERS, "repeats": args.repeats, "rows": rows}
-    print(report(result))
-    if not args.no_write:
-        write_section(PAGE, "updates", report(result))
-        RESULTS.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+class Mover(Client):
+    """A classic client that moves every parameter."""
+
+    def get_properties(self, ins: Any, timeout: Any, group_id: Any) -> Any:  # noqa: ARG002
+        """Declare the device."""
+        return GetPropertiesRes(Status(Code.OK, ""), describe(DEVICE))
+
+    def fit(self, ins: FitIns, timeout: Any, group_id: Any) -> FitRes:  # noqa: ARG002
+        """Move the model."""
+        moved = to_parameters([(a + 1e-3).astype(np.float32) for a in to_arrays(ins.parameters)])
+        return FitRes(Status(Code.OK, ""), moved, 10, {})
+
+
+def moving_app() -> ClientApp:
+    """Return an app that moves every parameter."""
+    app = ClientApp(mods=[MelMod(DEVICE)])
+
+    @app.train()
+    def train(sent: Message, context: Context) -> Message:  # noqa: ARG001
+        Assignment.from_message(sent).choose(10)
+        given = sent.content.array_records["arrays"]
+        moved = ArrayRecord({k: Array((a.numpy() + 1e-3).astype(np.float32)) for k, a in given.items()})
+        metrics = MetricRecord({"num-examples": 10, "loss": 0.5})
+        return Message(RecordDict({"arrays": moved, "metrics": metrics}), reply_to=sent)
+
+    return app
+
+
+def one(api: str, name: str, kind: str, parameters: int) -> dict[str, float]:
+    """Train in this process; return the strategy's processor time and the peak memory."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    rng = np.random.default_rng(0)
+    model = [rng.normal(size=parameters // LAYERS).astype(np.float32) for _ in range(LAYERS)]
+    if api == "message":
+        nodes = {"fraction_evaluate": 0.0, "min_train_nodes": CLIENTS, "min_available_nodes": CLIENTS}
+        strategy = getattr(message, name)(**nodes)
+        if kind == "wrapped":
+            strategy = serverapp.MelStrategy(strategy, cycle_time_s=10.0)
+        arrays = ArrayRecord(model, keep_input=False)
+        spent = message_rounds(strategy, moving_app(), CLIENTS, arrays, ROUNDS)
+    else:
+        start = to_parameters(model)
+        model.clear()
+        clients = {"fraction_evaluate": 0.0, "min_fit_clients": CLIENTS, "min_available_clients": CLIENTS}
+        given = {"initial_parameters": start} if name == "FedAdam" else {}
+        strategy = getattr(classic, name)(**clients, **given)
+        given.clear()
+        if kind == "wrapped":
+            strategy = server.MelStrategy(strategy, cycle_time_s=10.0)
+        spent = classic_rounds(strategy, [Mover(str(k)) for k in range(CLIENTS)], start, ROUNDS)
+    return {"cpu_s": sum(spent), "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000}
 
 
 def compare(api: str, name: str, parameters: int, repeats: int) -> dict[str, Any]:
@@ -67,13 +104,14 @@ def compare(api: str, name: str, parameters: int, repeats: int) -> dict[str, Any
             seen.append(json.loads(done.stdout.splitlines()[-1]))
     row: dict[str, Any] = {"api": api, "strategy": name}
     for what in ("cpu_s", "peak_mb"):
-        plain, wrapped = (statistics.median(x[what] for x in found[kind]) for kind in ("plain", "wrapped"))
+        plain, wrapped = (median(x[what] for x in found[kind]) for kind in found)
         row |= {f"plain_{what}": plain, f"wrapped_{what}": wrapped, f"{what}_ratio": wrapped / plain}
+    print(row, file=sys.stderr, flush=True)
     return row
 
 
-def report(result: dict[str, Any]) -> str:
-    """Return the section."""
+def section(found: dict[str, Any]) -> str:
+    """Return the section of the page."""
     rows = [
         [
             f"{r['strategy']}, {r['api']}",
@@ -82,120 +120,37 @@ def report(result: dict[str, Any]) -> str:
             *(f"{r[f'{kind}_peak_mb'] / 1000:.2f} GB" for kind in ("plain", "wrapped")),
             f"{r['peak_mb_ratio']:.2f}",
         ]
-        for r in result["rows"]
+        for r in found["rows"]
     ]
     head = ["inside", "plain", "wrapped", "time ratio", "plain peak", "wrapped peak", "memory ratio"]
     return (
         "## Checking updates\n\n"
-        f"{result['learners']} learners send a model of {result['parameters'] / 1e6:.0f} million parameters "
-        f"({LAYERS} arrays of single precision) back, {CYCLES} cycles: processor time of the strategy alone, "
-        "and peak memory of the whole process with the replies in it. Every measurement has a process of its "
-        f"own, plain and wrapped in turns, median of {result['repeats']}. Aim: at most {MOST_TIME} times the "
-        f"time and {MOST_MEMORY} times the memory. Generated by `python -m bench.updates`.\n\n"
-        + table(head, rows)
+        f"{CLIENTS} clients send a model of {found['parameters'] / 1e6:.0f} million parameters, {ROUNDS} "
+        "rounds: processor time of the strategy, and peak memory of the process with the replies. Median of "
+        f"{found['repeats']} processes. Aim: {MOST_TIME} times the time, {MOST_MEMORY} times the memory. "
+        f"Generated by `python -m bench.updates` (version {found['version']}).\n\n" + table(head, rows)
     )
 
 
-# --- one measurement --------------------------------------------------------------------------------------
-
-
-def one(api: str, name: str, parameters: int, *, wrapped: bool, **settings: Any) -> dict[str, float]:
-    """Train; return the strategy's processor time and the process's peak memory."""
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    rng = np.random.default_rng(0)
-    model = [rng.normal(size=parameters // LAYERS).astype(np.float32) for _ in range(LAYERS)]
-    spent = (messages if api == "message" else results)(name, model, wrapped=wrapped, **settings)
-    return {"cpu_s": spent, "peak_mb": _peak_mb()}
-
-
-def _peak_mb() -> float:
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(float(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM"))
-
-
-def messages(name: str, model: list[Any], *, wrapped: bool, **settings: Any) -> float:
-    """Measure the Message API."""
-    from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import strategy as message
-    from flwr.supercore.task_identity import TaskIdentity
-
-    from bench.strategy import Clock, InProcessGrid
-    from flwr_mel.clientapp import MelMod
-    from flwr_mel.serverapp import MelStrategy
-
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
-    app = ClientApp(mods=[MelMod(_learner())])
-
-    @app.train()
-    def train(sent: Message, context: Any) -> Message:  # noqa: ARG001
-        given = sent.content.array_records["arrays"]
-        moved = ArrayRecord({k: Array((a.numpy() + 1e-3).astype(np.float32)) for k, a in given.items()})
-        metrics = MetricRecord({"num-examples": 10, "loss": 0.5})
-        return Message(RecordDict({"arrays": moved, "metrics": metrics}), reply_to=sent)
-
-    nodes = {"fraction_evaluate": 0.0, "min_train_nodes": LEARNERS, "min_available_nodes": LEARNERS}
-    strategy = getattr(message, name)(**nodes)
-    if wrapped:
-        strategy = MelStrategy(strategy, cycle_time_s=10.0, **settings)
-    clock = Clock(strategy, ("configure_train", "aggregate_train"))
-    arrays = ArrayRecord(model, keep_input=False)
-    strategy.start(InProcessGrid(app, LEARNERS), arrays, num_rounds=CYCLES)
-    return sum(clock.seconds)
-
-
-def results(name: str, model: list[Any], *, wrapped: bool, **settings: Any) -> float:
-    """Measure the classic API."""
-    from flwr.common import Code, FitRes, GetPropertiesRes, Status
-    from flwr.common import ndarrays_to_parameters as to_parameters
-    from flwr.common import parameters_to_ndarrays as to_arrays
-    from flwr.server import strategy as classic
-    from flwr.server.client_manager import SimpleClientManager
-    from flwr.server.client_proxy import ClientProxy
-
-    from bench.strategy import Clock
-    from flwr_mel.clientapp import describe
-    from flwr_mel.server import MelStrategy
-
-    class Client(ClientProxy):
-        def get_properties(self, ins: Any, timeout: Any, group_id: Any) -> Any:  # noqa: ARG002
-            return GetPropertiesRes(Status(Code.OK, ""), describe(_learner()))
-
-        def get_parameters(self, ins: Any, timeout: Any, group_id: Any) -> Any:
-            raise NotImplementedError
-
-        fit = evaluate = reconnect = get_parameters
-
-    manager = SimpleClientManager()
-    for k in range(LEARNERS):
-        manager.register(Client(str(k)))
-    parameters = to_parameters(model)
-    model.clear()
-    clients = {"min_fit_clients": LEARNERS, "min_available_clients": LEARNERS}
-    given = {"initial_parameters": parameters} if name == "FedAdam" else {}
-    strategy = getattr(classic, name)(**clients, **given)
-    if wrapped:
-        strategy = MelStrategy(strategy, cycle_time_s=10.0, **settings)
-    parameters = strategy.initialize_parameters(manager) or parameters
-    given.clear()
-    clock = Clock(strategy, ("configure_fit", "aggregate_fit"))
-    for cycle in range(1, CYCLES + 1):
-        sent = strategy.configure_fit(cycle, parameters, manager)
-        replies = []
-        for client, ins in sent:
-            moved = [(a + 1e-3).astype(np.float32) for a in to_arrays(ins.parameters)]
-            replies.append((client, FitRes(Status(Code.OK, ""), to_parameters(moved), 10, {})))
-            del moved
-        del sent, ins
-        parameters = strategy.aggregate_fit(cycle, replies, [])[0] or parameters
-        del replies
-    return sum(clock.seconds)
-
-
-def _learner() -> Any:
-    from flwr_mel import Measured
-
-    return Measured(1e-3, 1e-3, 0.1, 1e-4, 0.0, 0.1, max_samples=10)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parameters", type=int, default=50_000_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--no-write", action="store_true", help="print only")
+    parser.add_argument("--one", nargs=3, metavar=("API", "STRATEGY", "KIND"), help="measure in this process")
+    given = parser.parse_args()
+    if given.one:
+        api, name, kind = given.one
+        print(json.dumps(one(api, name, kind, given.parameters)))
+        return
+    pairs = [(api, name) for api in ("message", "classic") for name in ("FedAvg", "FedAdam")]
+    rows = [compare(api, name, given.parameters, given.repeats) for api, name in pairs]
+    found = {"version": flwr_mel.__version__, "parameters": given.parameters, "repeats": given.repeats}
+    found["rows"] = rows
+    print(section(found))
+    if not given.no_write:
+        write_section(PAGE, "updates", section(found))
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

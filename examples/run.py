@@ -1,288 +1,233 @@
-"""Run the gallery on Flower's Ray engine and check it: ``python -m examples.run [NAME ...]``.
+"""Run projects of this directory with `flwr run`: ``python -m examples.run [NAME ...] [--plain]``.
 
-Each project runs as it is and with its diff, on four devices of which the slowest computes ten times slower
-than the fastest. Checked are, as it is: all devices train as the project says, and the model learns. With
-the diff: every device runs the epochs and uses the samples that it was told, and counts with exactly those.
+The runner copies a project, applies its `mel.diff`, and makes the devices of the copy slow with
+`slow_devices.py`. Everything else is the project's own. The log goes to the terminal.
 """
 
+from __future__ import annotations
+
 import argparse
-import contextlib
-import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic, sleep
+from urllib.request import urlopen
 
-from examples.common.gallery import GALLERY, Example
-from flwr_mel import wire
-
-SPEEDS = (1.0, 2.0, 5.0, 10.0)
+ROOT = Path(__file__).resolve().parent
+#: How many times slower than the fastest device the four devices are.
+UNEQUAL, EQUAL = (1.0, 2.0, 5.0, 10.0), (4.0, 4.0, 4.0, 4.0)
+#: Seconds per sample and epoch on the fastest device: more than the real training takes here.
+GALLERY = {
+    "quickstart_pytorch": 5e-4,
+    "sklearn_logreg": 1e-3,
+    "huggingface_lora": 2e-3,
+    "advanced_pytorch": 5e-4,
+    "classic_numpyclient": 1e-3,
+    "opacus_dp": 1e-3,
+}
 _ACCURACY = re.compile(r"round (\d+): accuracy ([\d.]+)")
+_PATIENCE_S = 60.0
 
 
-def lines(path: Path) -> list[dict]:
-    """Read a file of JSON lines."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-@dataclass
-class Run:
-    """What one run left.
+def copy(name: str, directory: Path, *, wrapped: bool, speeds: tuple[float, ...] = UNEQUAL) -> Path:
+    """Copy a project, with its diff if it is to be wrapped, and make its devices slow.
 
     Parameters
     ----------
-    path : Path
-        Its directory.
+    name : str
+        Of the project.
+    directory : Path
+        Where to; it must not exist.
+    wrapped : bool
+        Whether to apply `mel.diff`.
+    speeds : tuple of float
+        How many times slower than the fastest each device is.
+    """
+    shutil.copytree(ROOT / name, directory, ignore=shutil.ignore_patterns("__pycache__", "outputs"))
+    if wrapped:
+        # The ceiling keeps git from looking for a repository around the copy.
+        env = os.environ | {"GIT_CEILING_DIRECTORIES": str(directory.parent)}
+        subprocess.run(["git", "apply", "mel.diff"], cwd=directory, env=env, check=True)
+    package = _package(directory)
+    seconds = tuple(GALLERY[name] * speed for speed in speeds)
+    text = (ROOT / "slow_devices.py").read_text()
+    (package / "slow_devices.py").write_text(text.replace("SECONDS = (0.0,)", f"SECONDS = {seconds}"))
+    client = package / "client_app.py"
+    client.write_text(slowed(client.read_text(), package.name))
+    return directory
+
+
+def _package(app: Path) -> Path:
+    """Return the package of a project."""
+    settings = tomllib.loads((app / "pyproject.toml").read_text())
+    component: str = settings["tool"]["flwr"]["app"]["components"]["clientapp"]
+    return app / component.partition(".")[0]
+
+
+def slowed(text: str, package: str) -> str:
+    """Return a client_app.py whose ClientApp has `slow_mod` as its innermost mod.
+
+    Parameters
+    ----------
+    text : str
+        The file.
+    package : str
+        Of the project.
+    """
+    line = next(line for line in text.splitlines() if line.startswith("app = ClientApp("))
+    if line.endswith("])"):
+        changed = f"{line[:-2]}, slow_mod])"
+    else:
+        changed = f"{line[:-1]}{'' if line.endswith('()') else ', '}mods=[slow_mod])"
+    return text.replace(line, f"from {package}.slow_devices import slow_mod  # noqa: E402\n\n{changed}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The log of a run.
+
+    Parameters
+    ----------
+    lines : list of (float, str)
+        Seconds since the command started, and the text.
     """
 
-    path: Path
+    lines: list[tuple[float, str]]
 
     @property
-    def trainings(self) -> list[dict]:
-        """Every training of a client, in the order of their ends."""
-        return lines(self.path / "clients.jsonl")
+    def accuracies(self) -> dict[int, tuple[float, float]]:
+        """When each round was evaluated, and the accuracy, from round 1 on."""
+        hits = [(seconds, _ACCURACY.search(text)) for seconds, text in self.lines]
+        found = {int(hit[1]): (seconds, float(hit[2])) for seconds, hit in hits if hit}
+        return {number: value for number, value in found.items() if number}
 
     @property
-    def cycles(self) -> list[dict]:
-        """The records of the cycles, if the project is wrapped."""
-        return lines(self.path / "cycles.jsonl")
+    def began_s(self) -> float:
+        """When the first round began, as Flower's log says."""
+        return next(seconds for seconds, text in self.lines if re.search(r"\[ROUND 1\b", text))
 
-    @property
-    def reports(self) -> list[dict]:
-        """What the clients' mods said."""
-        return lines(self.path / "reports.jsonl")
 
-    @property
-    def accuracies(self) -> list[tuple[float, float]]:
-        """Seconds since the first training began, and the accuracy then."""
-        began = min((training["began"] for training in self.trainings), default=0.0)
-        found = ((line, _ACCURACY.search(line["text"])) for line in lines(self.path / "server.jsonl"))
-        return [(line["time"] - began, float(hit[2])) for line, hit in found if hit and int(hit[1]) > 0]
+@contextmanager
+def superlink() -> Iterator[dict[str, str]]:
+    """Start a SuperLink for simulations. Yield the environment in which `flwr run` finds it."""
+    with tempfile.TemporaryDirectory(prefix="mel") as scratch, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        config = f'[superlink]\ndefault = "gallery"\n[superlink.gallery]\naddress = "127.0.0.1:{port}"\n'
+        Path(scratch, "config.toml").write_text(f"{config}insecure = true\n")
+        binaries = str(Path(sys.executable).parent)
+        env = os.environ | {
+            "PATH": os.pathsep.join([binaries, os.environ.get("PATH", "")]),
+            "FLWR_HOME": scratch,
+            "RAY_TMPDIR": scratch,  # short: it is part of the names of sockets
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "PYTHONPYCACHEPREFIX": str(ROOT.parent / "build" / "pycache"),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        env = {
+            key: value for key, value in env.items() if key not in ("RAY_ADDRESS", "PYTHONDONTWRITEBYTECODE")
+        }
+        command = [
+            "flower-superlink",
+            "--insecure",
+            "--simulation",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+        ]
+        command.append("--disable-runtime-dependency-installation")
+        with Path(scratch, "log").open("wb") as log:
+            process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+        try:
+            _await(f"http://127.0.0.1:{port}/health", process)
+            yield env
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait(30)
 
-    def seconds_to(self, accuracy: float) -> float | None:
-        """How long it took to this accuracy."""
-        return next((seconds for seconds, reached in self.accuracies if reached >= accuracy), None)
+
+def _await(address: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until the SuperLink answers."""
+    end = monotonic() + _PATIENCE_S
+    while process.poll() is None and monotonic() < end:
+        with suppress(OSError), urlopen(address, timeout=2) as answer:
+            if answer.status == 200:
+                return
+        sleep(0.2)
+    raise RuntimeError("the SuperLink does not start")
 
 
 def run(
-    example: Example,
-    *,
-    wrapped: bool,
-    out: Path,
-    speeds: tuple[float, ...] = SPEEDS,
-    config: dict | None = None,
-    seed: int = 0,
+    app: Path, env: dict[str, str], *, nodes: int = 4, rounds: int | None = None, show: bool = False
 ) -> Run:
-    """Run a copy of a project on Flower's Ray engine.
+    """Run a project with `flwr run`; raise RuntimeError with its log if it fails.
 
     Parameters
     ----------
-    example : Example
-        Which.
-    wrapped : bool
-        With its diff, or as it is.
-    out : Path
-        Where its files go; made.
-    speeds : tuple of float
-        How many times slower than the fastest each device is.
-    config : dict, optional
-        Changes to its run config.
-    seed : int
-        Of what its clients draw at random.
+    app : Path
+        The project.
+    env : dict
+        From `superlink`.
+    nodes : int
+        How many devices there are. All work at once: the slow ones mostly sleep.
+    rounds : int, optional
+        Instead of the project's own number.
+    show : bool
+        Whether to print the log.
     """
-    app = example.copy(out / "app", wrapped=wrapped)
-    paces = ",".join(str(example.pace * speed) for speed in speeds)
-    options = ["--paces", paces, "--nodes", str(len(speeds)), "--config", json.dumps(config or {})]
-    options += ["--seed", str(seed)]
-    return _start("examples.common.engine", app, out, options)
+    federation = f"num-supernodes={nodes} client-resources-num-cpus=1 init-args-num-cpus={nodes}"
+    command = ["flwr", "run", str(app), "gallery", "--stream", "--federation-config", federation]
+    command += [] if rounds is None else ["--run-config", f"num-server-rounds={rounds}"]
+    start, lines = monotonic(), []
+    with subprocess.Popen(
+        command, env=env, cwd=app, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        for line in process.stdout or ():
+            lines.append((monotonic() - start, line.rstrip()))
+            if show:
+                print(line, end="", flush=True)
+    text = "\n".join(line for _, line in lines)
+    # `flwr run` returns 0 even if the run failed.
+    number = re.search(r"started run (\d+)", text)
+    status = ["flwr", "ls", "gallery", "--format", "json", "--run-id", number[1] if number else "0"]
+    listed = subprocess.run(status, env=env, cwd=app, capture_output=True, text=True, check=False)
+    if "finished:completed" not in listed.stdout:
+        raise RuntimeError(f"{app.name} failed: {listed.stdout}\n{text[-6000:]}")
+    return Run(lines)
 
 
-def run_local(example: Example, *, wrapped: bool, out: Path) -> Run:
-    """Run a copy of a project without Ray; if wrapped, its clients only, with tasks that no server gave.
-
-    Parameters
-    ----------
-    example : Example
-        Which.
-    wrapped : bool
-        With its diff but for the server, or as it is.
-    out : Path
-        Where its files go; made.
-    """
-    app = example.copy(out / "app", wrapped=wrapped)
-    server = example.settings["components"]["serverapp"].partition(":")[0].replace(".", "/") + ".py"
-    shutil.copy(example.path / server, app / server)
-    return _start("examples.common.local", app, out, ["--tasks"] if wrapped else [])
-
-
-def _start(module: str, app: Path, out: Path, options: list[str]) -> Run:
-    """Run a module in a process group of its own; whatever it started ends with it."""
-    scratch = tempfile.mkdtemp(prefix="mel")  # Ray's sockets need short paths
-    root = Path(__file__).resolve().parents[1]
-    env = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(app), str(root)]),
-        "RAY_TMPDIR": scratch,
-        "FLWR_HOME": f"{scratch}/flwr",
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "OMP_NUM_THREADS": "1",
-        # Five processes import a project: compiling transformers anew takes each 25 s of a processor.
-        "PYTHONDONTWRITEBYTECODE": "",
-        "PYTHONPYCACHEPREFIX": str(root / "build" / "pycache"),
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": f"{scratch}/hf",
-    }
-    env.pop("RAY_ADDRESS", None)
-    with (out / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, str(app), str(out), *options],
-            cwd=out,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            process.wait(600)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
-            shutil.rmtree(scratch, ignore_errors=True)
-    if process.returncode != 0:
-        raise RuntimeError(f"ended with {process.returncode}:\n{(out / 'log').read_text()[-3000:]}")
-    return Run(out)
-
-
-def check_vanilla(example: Example, done: Run) -> list[str]:
-    """Return what is wrong with a run of the project as it is: nothing."""
-    faults = []
-    parts = sorted(training["partition"] for training in done.trainings)
-    if parts != sorted(list(range(len(SPEEDS))) * 3):
-        faults.append(f"not everybody trained in every round: partitions {parts}")
-    if len({training["ran"] for training in done.trainings}) != 1:
-        faults.append("not everybody ran the same epochs")
-    best = max((accuracy for _, accuracy in done.accuracies), default=0.0)
-    if best < example.accuracy:
-        faults.append(f"accuracy {best:.3f} instead of {example.accuracy}")
-    return faults
-
-
-def check_wrapped(done: Run) -> list[str]:
-    """Return where clients did something else than they were told, or counted otherwise."""
-    faults, told = [], {}
-    for training in done.trainings:
-        who = f"cycle {training.get('cycle')}, partition {training['partition']}"
-        if training.get("epochs") is None:
-            continue  # a free task: the project's own round
-        told[training["cycle"], str(training["partition"])] = training
-        if training["ran"] != training["epochs"]:
-            faults.append(f"{who}: {training['ran']} epochs instead of {training['epochs']}")
-        if training["rows"] != training["samples"]:
-            faults.append(f"{who}: {training['rows']} samples instead of {training['samples']}")
-    if not told:
-        faults.append("nobody was ever given a task")
-    for record in done.cycles:
-        for row in record["learners"]:
-            task = told.get((record["cycle"], row["learner"]))
-            if task is None:
-                continue
-            if (row["epochs"], row["samples"]) != (task["epochs"], task["samples"]):
-                faults.append(f"cycle {record['cycle']}, {row['learner']}: the record differs from the task")
-            if row["outcome"] == "used" and row["weight"] != task["samples"]:
-                faults.append(f"cycle {record['cycle']}, {row['learner']}: weight {row['weight']}")
-    return faults
-
-
-def check_private(example: Example, done: Run) -> list[str]:
-    """Return where clients with differential privacy left what they declare."""
-    if example.private is None:
-        return []
-    batch, rate, steps = example.private
-    return [
-        f"cycle {x.get('cycle')}, partition {x['partition']}: {x['steps']} steps of {batch} samples among "
-        f"{x['rows']}, epsilon {x['epsilon']:.2f}"
-        for x in done.trainings
-        if x.get("epochs") is not None and (x["steps"] > steps or batch / x["rows"] > rate * (1 + 1e-9))
-    ]
-
-
-def check_reports(done: Run) -> list[str]:
-    """Return where the mods of clients that were told what to do say something else."""
-    faults = [
-        f"partition {said['partition']}: the epochs were not read"
-        for said in done.reports
-        if said.get(wire.EPOCHS_READ) == 0
-    ]
-    ran = sorted((training["partition"], training["rows"]) for training in done.trainings)
-    keys = ("partition", wire.SAMPLES_USED)
-    told = sorted(tuple(said.get(key, -1) for key in keys) for said in done.reports)
-    return faults if ran == told else [*faults, f"reported {told}, ran {ran}"]
-
-
-#: How a project can be run, and what is checked then.
-KINDS = {
-    "vanilla": (lambda example, out: run(example, wrapped=False, out=out), check_vanilla),
-    "clients": (
-        lambda example, out: run_local(example, wrapped=True, out=out),
-        lambda example, done: [*check_wrapped(done), *check_reports(done)],
-    ),
-    "wrapped": (
-        lambda example, out: run(example, wrapped=True, out=out),
-        lambda example, done: [*check_wrapped(done), *check_reports(done), *check_private(example, done)],
-    ),
-}
-
-
-def main() -> int:
-    """Run, check, print a table; return how many projects are at fault."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main() -> None:
+    """Run projects one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GALLERY)}; default: all")
-    parser.add_argument("--only", choices=list(KINDS), help="default: all; clients: without Ray and server")
-    parser.add_argument("--out", type=Path, help="keep the files here")
-    arguments = parser.parse_args()
-    wrong = 0
-    with contextlib.ExitStack() as stack:
-        out = arguments.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        for name in arguments.names or GALLERY:
-            runs: dict[str, Run] = {}
-            faults: list[str] = []
-            for kind in KINDS if arguments.only is None else (arguments.only,):
-                start, check = KINDS[kind]
-                try:
-                    runs[kind] = start(GALLERY[name], out.absolute() / name / kind)
-                    faults += [f"{kind}: {fault}" for fault in check(GALLERY[name], runs[kind])]
-                except (RuntimeError, subprocess.TimeoutExpired) as error:
-                    faults.append(f"{kind}: {error}")
-            print(row(name, runs, faults), flush=True)
-            wrong += bool(faults)
-    return wrong
-
-
-def row(name: str, runs: dict[str, Run], faults: list[str]) -> str:
-    """Say in a line how a project did."""
-    parts = []
-    target = min(
-        (max(a for _, a in done.accuracies) for done in runs.values() if done.accuracies), default=0.0
+    parser.add_argument("--plain", action="store_true", help="without mel.diff")
+    parser.add_argument(
+        "--equal", action="store_true", help="four equal devices instead of 1, 2, 5, 10 times slower"
     )
-    for kind, done in runs.items():
-        if done.accuracies:
-            seconds = done.seconds_to(target)
-            parts.append(
-                f"{kind}: {target:.3f} after {seconds:.1f} s, in the end {done.accuracies[-1][1]:.3f}"
-            )
-    return "\n   ".join([f"{name:20} {'; '.join(parts)}", *faults])
+    parser.add_argument("--rounds", type=int, help="instead of the project's own number")
+    given = parser.parse_args()
+    with superlink() as env, tempfile.TemporaryDirectory() as scratch:
+        for name in given.names or GALLERY:
+            speeds = EQUAL if given.equal else UNEQUAL
+            app = copy(name, Path(scratch, name), wrapped=not given.plain, speeds=speeds)
+            run(app, env, rounds=given.rounds, show=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

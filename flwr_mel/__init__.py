@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         Status,
     )
     from flwr_mel.allocation.allocate import allocate
-    from flwr_mel.allocation.objectives import Cheapest, Drift, Epochs, PerCost, Progress, Soonest
+    from flwr_mel.allocation.objectives import Cheapest, PerCost, Progress, Soonest
     from flwr_mel.costs import Coefficients, Workload
     from flwr_mel.cycle.options import Estimation, Robust, Rounds, Shards
     from flwr_mel.devices import Channel, Device, Measured
@@ -37,8 +37,6 @@ __all__ = [
     "Cheapest",
     "Coefficients",
     "Device",
-    "Drift",
-    "Epochs",
     "Estimation",
     "Handout",
     "Infeasible",
@@ -72,7 +70,7 @@ __all__ = [
 _NAMES = {
     "flwr_mel._validate": "InputError",
     "flwr_mel.allocation": "AllocationProblem Handout Infeasible Reason Solution Status allocate",
-    "flwr_mel.allocation.objectives": "Cheapest Drift Epochs PerCost Progress Soonest",
+    "flwr_mel.allocation.objectives": "Cheapest PerCost Progress Soonest",
     "flwr_mel.costs": "Coefficients Workload",
     "flwr_mel.devices": "Channel Device Measured",
     "flwr_mel.cycle.options": "Estimation Robust Rounds Shards",

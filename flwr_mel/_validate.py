@@ -206,6 +206,7 @@ def numbers(
     length: int | None = None,
     above: float | None = None,
     least: float | None = None,
+    remedy: str = "",
 ) -> FloatArray:
     """Return a read-only float array of finite numbers, each checked as `number` does."""
     given = entries(field, value, length)
@@ -219,10 +220,10 @@ def numbers(
             bad |= array < least
         if bad.any():
             k = int(np.flatnonzero(bad)[0])
-            number(field, float(array[k]), above=above, least=least, index=k)
+            number(field, float(array[k]), above=above, least=least, remedy=remedy, index=k)
     else:
         array = np.array(
-            [number(field, x, above=above, least=least, index=k) for k, x in enumerate(given)],
+            [number(field, x, above=above, least=least, remedy=remedy, index=k) for k, x in enumerate(given)],
             dtype=np.float64,
         )
     return frozen(array)

@@ -143,6 +143,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
             self._grid.deadline_s = None
         if self.stopped:
             return []
+        self._model = views(arrays)  # a strategy around this one may have changed it
         cycle = self.cycle_of(server_round)
         messages: Iterable[Message] = self.strategy.configure_evaluate(cycle, arrays, config, grid)
         return messages
@@ -197,7 +198,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         more |= dict(zip(names, given, strict=False))
         if "evaluate_fn" in more:
             more["evaluate_fn"] = self.watch(more["evaluate_fn"])
-        self._grid = TimedGrid(grid)
+        self._grid = grid if isinstance(grid, TimedGrid) else TimedGrid(grid)
         self.state = replace(self.state, stopped="")
         if type(self.strategy).start is Strategy.start:
             result: Any = super().start(self._grid, initial_arrays, **more)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import time
 from typing import Any, ClassVar
@@ -144,8 +144,11 @@ class MelStrategy:
         self.callbacks = _callables(callbacks)
         self.state = State()
         self.records: deque[CycleRecord] = deque(maxlen=KEEP_RECORDS)
+        #: Called after each round and its callbacks with the record and the new model.
+        self.on_round: list[Callable[[CycleRecord, Arrays], None]] = []
         self._record: CycleRecord | None = None
         self._settled = True
+        #: As sent to the clients; after a round the new one.
         self._model: Arrays = {}
         self._offset = 0
         self._set_up()
@@ -181,7 +184,7 @@ class MelStrategy:
         here = self.state
         self.state = replace(state, keys=here.keys, learners={**here.learners, **state.learners})
         self._offset = state.cycle
-        self.records.extend(records)
+        self.records = deque(records, maxlen=KEEP_RECORDS)
 
     def summary(self) -> None:
         """Log the settings, then those of the wrapped strategy."""
@@ -190,10 +193,11 @@ class MelStrategy:
         time_s = "follows from the costs" if o.best else time_s
         samples = "all data" if o.total_samples is None else f"{o.total_samples:,}"
         cap = "no cap" if o.staleness is None else str(o.staleness)
+        solver = type(o.solver).__name__
         learned = "all clients" if o.estimation else "clients without a profile"
         log.info("\t├──> MelStrategy around %s:", type(self.strategy).__name__)
         log.info("\t│\t├── round time T: %s | samples: %s | staleness: %s", time_s, samples, cap)
-        log.info("\t│\t└── solver: %s | average: %s | costs learned for: %s", o.solver, o.average, learned)
+        log.info("\t│\t└── solver: %s | average: %s | costs learned for: %s", solver, o.average, learned)
         if callable(inner := getattr(self.strategy, "summary", None)):
             inner()
 
@@ -267,6 +271,7 @@ class MelStrategy:
             return model is not None
         wrong = not_finite(model, self._model)
         if not wrong:
+            self._model = model
             return True
         text = f"{type(self.strategy).__name__} made a model with values that are not finite ({wrong})"
         text += ": the old one stays"
@@ -306,10 +311,8 @@ class MelStrategy:
             self.state = replace(self.state, stopped=record.stopped)
             log.info("training stops after round %d: %s", record.cycle, record.stopped)
         self.records.append(record)
-        self._after_round(record)
-
-    def _after_round(self, record: CycleRecord) -> None:
-        """Do nothing; `Checkpointed` saves the round here."""
+        for hook in self.on_round:
+            hook(record, self._model)
 
     def _finish(self) -> None:
         """End the training: close the last round, and log what was gained. An untrained model is an error."""
@@ -347,12 +350,17 @@ def final_line(records: Iterable[CycleRecord]) -> str:
     before = sum(r.baseline_s or 0.0 for r in planned) / len(planned)
     if actual < 0.95 * before:
         return f"rounds took {actual:.3g} s instead of {before:.3g} s"
-    rows = [row for row in planned[-1].learners if row.samples and row.time_s]
-    paces = [row.time_s / (row.epochs * row.samples) for row in rows]
-    why = (
-        "all clients are equally fast" if paces and max(paces) < _EQUAL * min(paces) else "see the log above"
-    )
-    return f"no gain: {why}. Rounds took {actual:.3g} s, the baseline round {before:.3g} s"
+    return f"no gain: {_no_gain(planned[-1])}. Rounds took {actual:.3g} s, the baseline round {before:.3g} s"
+
+
+def _no_gain(record: CycleRecord) -> str:
+    """Return why rounds are as long as without planning."""
+    if own := sum(row.baseline for row in record.asked):
+        return f"{own} of {len(record.asked)} clients do not follow their tasks, see the warnings above"
+    paces = [row.time_s / (row.epochs * row.samples) for row in record.asked if row.time_s]
+    if paces and max(paces) < _EQUAL * min(paces):
+        return "all clients are equally fast"
+    return "as much work does not fit into less time"
 
 
 def layers(strategy: object) -> Iterator[object]:

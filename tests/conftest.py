@@ -39,6 +39,7 @@ LANES = {
         "tests/clientapp/test_engine.py",
         "tests/engine/",
         "tests/examples/",
+        "tests/checkpoint/test_engine.py",
         "tests/simulation/test_arena_runs.py",
         "tests/simulation/test_ray_start.py",
         "tests/simulation/test_runs.py",

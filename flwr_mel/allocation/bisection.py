@@ -87,3 +87,23 @@ def largest_real(
         good = works(middle)
         low, high = np.where(good, middle, low), np.where(good, high, middle)
     return low
+
+
+def enclose(
+    low: float, high: float, works: Callable[[float], bool], close: Callable[[float, float], bool]
+) -> tuple[float, float]:
+    """Halve a range at whose upper end something works until its ends are close; return both.
+
+    Parameters
+    ----------
+    low, high : float
+        The range.
+    works : callable
+        False up to some number, True from there on.
+    close : callable
+        Whether two ends are close enough.
+    """
+    while not close(low, high):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if works(middle) else (middle, high)
+    return low, high

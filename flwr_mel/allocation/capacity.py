@@ -31,8 +31,8 @@ _LAST = float(np.finfo(float).max)
 _ROUNDING = 8 * float(np.finfo(float).eps)
 _TINY = 8 * float(np.finfo(float).smallest_subnormal)
 
-#: Learners looked at in one go.
-_BLOCK = 16_384
+#: Learners, and entries of a table, looked at in one go.
+_BLOCK, _TABLE = 16_384, 50_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,12 +132,14 @@ class Capacities:
     def table(self, first: int, last: int) -> IntArray:
         """Return cap_k(tau) for tau = first..last, one row per tau."""
         taus = np.arange(first, last + 1, dtype=np.int64)
-        # One call for small fleets, where calls cost; row by row for large ones, where memory does.
-        if len(taus) * len(self) <= 100_000:
-            return self._settled(taus[:, None])
         rows = np.empty((len(taus), len(self)), dtype=np.int64)
-        for row, tau in zip(rows, taus, strict=True):
-            row[:] = self.at(int(tau))
+        if len(self) > _TABLE:
+            for row, tau in zip(rows, taus, strict=True):
+                row[:] = self.at(int(tau))
+            return rows
+        size = _TABLE // len(self)
+        for at in range(0, len(taus), size):
+            rows[at : at + size] = self._settled(taus[at : at + size, None])
         return rows
 
     def _settled(self, epochs: int | IntArray) -> IntArray:

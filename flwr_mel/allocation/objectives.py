@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from flwr_mel._validate import FloatArray, IntArray, complain, count, number
+from flwr_mel._validate import IntArray, complain, number
 
 if TYPE_CHECKING:
     from flwr_mel.allocation.problem import AllocationProblem
@@ -86,23 +86,6 @@ def weighted_squares(epochs: IntArray, samples: IntArray) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Epochs:
-    """The paper's objective: the mean of tau_k. The same as ``"epochs"``."""
-
-    @property
-    def minimised(self) -> bool:
-        """It is maximised."""
-        return False
-
-    def measure(self, problem: AllocationProblem, epochs: IntArray, samples: IntArray) -> tuple[int, int]:
-        """Return sum_k tau_k and K."""
-        return Objective.EPOCHS.measure(problem, epochs, samples)
-
-    def __str__(self) -> str:
-        return "epochs"
-
-
-@dataclass(frozen=True, slots=True)
 class Progress:
     """S = sum_k tau_k d_k^2 / d, FedNova's effective number of steps times the batch size.
 
@@ -127,6 +110,11 @@ class Progress:
     def minimised(self) -> bool:
         """It is maximised."""
         return False
+
+    def most(self, total: int) -> int:
+        """Return how many of so many samples one learner may have."""
+        n = int(self.max_share * total)
+        return n + ((n + 1) / total <= self.max_share)  # 0.29 * 100 is 28.999...
 
     def measure(self, problem: AllocationProblem, epochs: IntArray, samples: IntArray) -> tuple[int, int]:
         """Return sum_k tau_k d_k^2 and sum_k d_k."""
@@ -208,61 +196,12 @@ class Cheapest(PerCost):
     joules: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """Effective steps less a penalty for drift, for data that stay and differ (after FedNova's bound).
-
-    With p_k = d_k / d and s_k = tau_k d_k / B local steps: sum_k p_k s_k - penalty * sum_k p_k s_k (s_k - 1).
-
-    Parameters
-    ----------
-    penalty : float
-        lambda: 0 is the progress, 1 / (2 s - 1) makes s steps the best number of them.
-    batch_size : int
-        B, samples per local step.
-    """
-
-    penalty: float
-    batch_size: int = 64
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "penalty", number("penalty", self.penalty, least=0))
-        object.__setattr__(self, "batch_size", count("batch_size", self.batch_size, least=1))
-
-    @property
-    def minimised(self) -> bool:
-        """It is maximised."""
-        return False
-
-    def worth(self, epochs: int | IntArray, samples: IntArray, total: int) -> FloatArray:
-        """Return what learners add.
-
-        Parameters
-        ----------
-        epochs, samples : int arrays
-            tau_k and d_k.
-        total : int
-            d.
-        """
-        steps = epochs * samples / self.batch_size
-        value: FloatArray = samples / total * (steps - self.penalty * steps * (steps - 1))
-        return value
-
-    def measure(self, problem: AllocationProblem, epochs: IntArray, samples: IntArray) -> tuple[float, int]:
-        """Return effective steps less the penalty, and 1."""
-        return float(self.worth(epochs, samples, problem.total_samples).sum()), 1
-
-    def __str__(self) -> str:
-        return f"drift:{self.penalty:g}"
-
-
 #: Objectives by name.
 NAMED: dict[str, Goal] = {o.value: o for o in Objective} | {"soonest": Soonest(), "cheapest": Cheapest()}
 
 
 #: Objectives with numbers after a colon, and what that looks like.
 _NUMBERED: dict[str, tuple[Callable[..., Goal], str]] = {
-    "drift": (Drift, "drift:0.01"),
     "per-cost": (PerCost, "per-cost:1,0.1"),
 }
 
@@ -273,16 +212,14 @@ def goal_of(value: object) -> Goal:
     Parameters
     ----------
     value : Goal or str
-        "epochs", "progress", "soonest", "cheapest", "drift:PENALTY", "per-cost:SECONDS,JOULES", or one of the
+        "epochs", "progress", "soonest", "cheapest", "per-cost:SECONDS,JOULES", or one of the
         objects of this module.
     """
     if isinstance(value, Objective):
         return value
-    if isinstance(value, Epochs):
-        return Objective.EPOCHS
     if isinstance(value, Progress):
         return Objective.PROGRESS if value.max_share == 1 else value
-    if isinstance(value, PerCost | Drift):
+    if isinstance(value, PerCost):
         return value
     if isinstance(value, str) and value in NAMED:
         return NAMED[value]

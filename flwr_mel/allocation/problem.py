@@ -1,4 +1,4 @@
-"""The allocation problem: who can do what, and the limits everybody has to keep."""
+"""The allocation problem: what the learners can do, and the limits they have to keep."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from flwr_mel._validate import (
     number,
     numbers,
 )
-from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.costs import Coefficients
 
 if TYPE_CHECKING:
@@ -57,20 +56,24 @@ class AllocationProblem:
         The learners' costs.
     cycle_time_s : float, sequence of float or "best"
         T, seconds; or one deadline per learner, e.g. until when it is available. The attribute is the
-        longest of them, `deadline_s` has one per learner. "best": as long as anybody's energy or epochs
+        longest of them, `deadline_s` has one per learner. "best": as long as any learner's energy or epochs
         last, so that an objective per cost (`Soonest`, `Cheapest`) chooses T.
     energy_limit_j : float or sequence of float, optional
-        E_k per learner, or one limit for all. None, also as an entry: no limit (stored as infinity).
+        E_k per learner, or one limit for all. None or infinity, also as an entry: no limit.
     total_samples : int
         d.
-    staleness : int
-        c, the largest allowed difference between two learners' epochs.
+    staleness : int, optional
+        c, the largest allowed difference between two learners' epochs. None: no limit.
     min_samples : int
         d_l, the least batch of a learner that takes part, at least 1.
     max_samples : int or sequence of int, optional
         The most samples per learner: its own data in FL, its memory in PL. None: no limit.
     max_epochs : int, optional
-        The most epochs anybody may do. None: no limit.
+        The most epochs of a learner. None: no limit.
+
+    Notes
+    -----
+    This is the one place that turns "no limit" into numbers: infinity for energy, ``NO_LIMIT`` for counts.
     """
 
     coefficients: Coefficients
@@ -90,7 +93,7 @@ class AllocationProblem:
         energy_limit_j: Limits = None,
         *,
         total_samples: int,
-        staleness: int = 0,
+        staleness: int | None = 0,
         min_samples: int = 1,
         max_samples: CountLimits = None,
         max_epochs: int | None = None,
@@ -102,7 +105,7 @@ class AllocationProblem:
             "coefficients": coefficients,
             "energy_limit_j": _energy_limits(energy_limit_j, learners),
             "total_samples": count("total_samples", total_samples, least=1),
-            "staleness": count("staleness", staleness, remedy="0 is the synchronous scheme."),
+            "staleness": _most("staleness", staleness, 0, "0 is the synchronous scheme, None is no limit."),
             "min_samples": count(
                 "min_samples",
                 min_samples,
@@ -110,9 +113,7 @@ class AllocationProblem:
                 remedy="A learner that takes part trains on something.",
             ),
             "max_samples": _sample_limits(max_samples, learners),
-            "max_epochs": NO_LIMIT
-            if max_epochs is None
-            else count("max_epochs", max_epochs, least=1, remedy=NO_LIMIT_REMEDY),
+            "max_epochs": _most("max_epochs", max_epochs, 1, NO_LIMIT_REMEDY),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -123,7 +124,7 @@ class AllocationProblem:
         self._check_across_fields()
 
     def _longest(self) -> float:
-        """Return a time after which nobody can do more: its energy, or its epochs, are used up."""
+        """Return a time after which no learner can do more: its energy, or its epochs, are used up."""
         c, most = self.coefficients, np.minimum(self.max_samples, self.total_samples)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             by_energy = np.where(c.g2 > 0, np.maximum(self.energy_limit_j - c.g0, 0) / c.g2, np.inf)
@@ -132,7 +133,7 @@ class AllocationProblem:
         if not np.isfinite(time_s):
             raise complain(
                 "cycle_time_s",
-                "a number of seconds where somebody has neither an energy limit nor a limit of epochs: "
+                "a number of seconds where a learner has neither an energy limit nor a limit of epochs: "
                 "the longer a cycle, the more it does",
                 "best",
                 Phrase("Set energy limits or {}.", "max_epochs"),
@@ -140,20 +141,10 @@ class AllocationProblem:
         return time_s * (1 + 1e-9)
 
     def _check_across_fields(self) -> None:
-        learners = len(self)
-        if self.total_samples < learners * self.min_samples:
-            # Only then is it worth asking who can take part at all.
-            learners = int((Capacities.of(self).most_epochs > 0).sum())
-        needed = learners * self.min_samples
-        if self.total_samples < needed:
-            raise complain(
-                "total_samples",
-                Phrase(
-                    f"at least learners * {{}} = {learners} * {self.min_samples} = {needed}", "min_samples"
-                ),
-                self.total_samples,
-                Phrase("Lower {}, drop learners or use more samples.", "min_samples"),
-            )
+        if self.total_samples < self.min_samples:
+            rule = Phrase(f"at least {{}} = {self.min_samples}", "min_samples")
+            remedy = Phrase("Lower {} or use more samples.", "min_samples")
+            raise complain("total_samples", rule, self.total_samples, remedy)
         if self.max_epochs < NO_LIMIT and self.total_samples * self.max_epochs <= 2**53:
             return
         c2 = self.coefficients.c2
@@ -176,7 +167,7 @@ class AllocationProblem:
         *,
         cycle_time_s: Deadlines | str,
         total_samples: int,
-        staleness: int = 0,
+        staleness: int | None = 0,
         min_samples: int = 1,
         max_epochs: int | None = None,
     ) -> AllocationProblem:
@@ -217,16 +208,11 @@ class AllocationProblem:
             raise TypeError(
                 f"AllocationProblem has no field {sorted(unknown)[0]!r}; it has {', '.join(fields)}"
             )
-        merged = fields | changes
-        if "energy_limit_j" in changes or np.isfinite(self.energy_limit_j).all():
-            return AllocationProblem(**merged)
-        fresh = AllocationProblem(**merged | {"energy_limit_j": None})
-        if len(fresh) != len(self):
-            rule = f"one value per learner ({len(fresh)})"
-            raise complain("energy_limit_j", rule, f"{len(self)} values", "Replace it as well.")
-        # "No limit" is stored as infinity, which users may not give.
-        object.__setattr__(fresh, "energy_limit_j", self.energy_limit_j)
-        return fresh
+        return AllocationProblem(**fields | changes)
+
+
+def _most(field: str, value: int | None, least: int, remedy: str) -> int:
+    return NO_LIMIT if value is None else count(field, value, least=least, remedy=remedy)
 
 
 def _deadlines(value: Deadlines | str, learners: int) -> FloatArray:
@@ -236,33 +222,25 @@ def _deadlines(value: Deadlines | str, learners: int) -> FloatArray:
 
 
 def _energy_limits(value: Limits, learners: int) -> FloatArray:
-    remedy = NO_LIMIT_REMEDY
-    if value is None:
+    if value is None or (isinstance(value, float) and value == np.inf):
         return frozen(np.full(learners, np.inf))
     if np.isscalar(value):
-        return frozen(np.full(learners, number("energy_limit_j", value, above=0, remedy=remedy)))
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
-        return numbers("energy_limit_j", value, length=learners, above=0)
-    value = list(entries("energy_limit_j", value, learners))
-    limits = [
-        np.inf if e is None else number("energy_limit_j", e, above=0, remedy=remedy, index=k)
-        for k, e in enumerate(value)
-    ]
-    return frozen(np.array(limits))
+        limit = number("energy_limit_j", value, above=0, remedy=NO_LIMIT_REMEDY)
+        return frozen(np.full(learners, limit))
+    given = entries("energy_limit_j", value, learners)
+    if isinstance(given, np.ndarray) and given.dtype.kind in "fiu":
+        limits = numbers("energy_limit_j", np.where(given == np.inf, 1.0, given), above=0)
+        return frozen(np.where(given == np.inf, np.inf, limits))
+    free_ = np.array([e is None or (isinstance(e, float) and e == np.inf) for e in given])
+    kept = [1.0 if free else e for free, e in zip(free_, given, strict=True)]
+    limits = numbers("energy_limit_j", kept, above=0, remedy=NO_LIMIT_REMEDY)
+    return frozen(np.where(free_, np.inf, limits))
 
 
 def _sample_limits(value: CountLimits, learners: int) -> IntArray:
-    if value is None:
-        return frozen(np.full(learners, NO_LIMIT, dtype=np.int64))
-    if np.isscalar(value):
-        return frozen(
-            np.full(
-                learners,
-                count("max_samples", value, remedy=NO_LIMIT_REMEDY),
-                dtype=np.int64,
-            )
-        )
+    if value is None or np.isscalar(value):
+        limit = NO_LIMIT if value is None else count("max_samples", value, remedy=NO_LIMIT_REMEDY)
+        return frozen(np.full(learners, limit, dtype=np.int64))
     if not isinstance(value, np.ndarray) or value.dtype == object:
-        given = entries("max_samples", value, learners)
-        value = [NO_LIMIT if n is None else n for n in given]
+        value = [NO_LIMIT if n is None else n for n in entries("max_samples", value, learners)]
     return counts("max_samples", value, length=learners)

@@ -1,4 +1,4 @@
-"""Who can take part at all, and what would mend a problem that has no solution."""
+"""Which learners can take part, and what would mend a problem that has no solution."""
 
 from __future__ import annotations
 
@@ -7,30 +7,51 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from flwr_mel._validate import IntArray, Phrase
 from flwr_mel.allocation.bisection import least
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.allocation.solution import Diagnosis, Reason
+from flwr_mel.allocation.solution import Diagnosis, Infeasible, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from flwr_mel.allocation.problem import AllocationProblem
 
+Index = npt.NDArray[np.intp]
 
-def screen(capacities: Capacities) -> tuple[npt.NDArray[np.intp], dict[int, Reason]]:
-    """Split the learners into those who can do one epoch on the least batch and the others.
+
+def take_part(
+    problem: AllocationProblem, *, leave_out: bool = False
+) -> tuple[Index, Capacities, dict[int, Reason]]:
+    """Return the learners that can take part, their capacities, and the others with the reason.
+
+    Parameters
+    ----------
+    problem : AllocationProblem
+        The limits.
+    leave_out : bool
+        Whether the solver may leave out more.
+
+    Raises
+    ------
+    Infeasible
+        If they cannot carry all samples at one epoch each.
+    """
+    capacities = Capacities.of(problem)
+    able, excluded = screen(capacities)
+    mine = capacities.take(able) if excluded else capacities
+    if not len(able) or not carries(mine.at(1), mine.least, problem.total_samples, leave_out=leave_out):
+        raise Infeasible(diagnose(problem, leave_out=leave_out))
+    return able, mine, excluded
+
+
+def screen(capacities: Capacities) -> tuple[Index, dict[int, Reason]]:
+    """Return the learners that can do one epoch on the least batch, and the others with the reason.
 
     Parameters
     ----------
     capacities : Capacities
         Of all learners.
-
-    Returns
-    -------
-    able : int array
-        Indices of learners that can take part.
-    excluded : dict of int to Reason
-        The others.
     """
     able = capacities.most_epochs >= 1
     out = np.flatnonzero(~able)
@@ -51,22 +72,59 @@ def _reasons(some: Capacities) -> Iterator[Reason]:
     return (reasons[i] for i in np.select(list(rules.values()), range(len(rules)), len(rules)))
 
 
-def carried(problem: AllocationProblem, cycle_time_s: float | None = None) -> int:
-    """Return how many samples all able learners carry at one epoch each.
+def spread(values: IntArray, learners: int, who: Index) -> IntArray:
+    """Write the values of some learners among all; the others have 0."""
+    if len(values) == learners:
+        return values
+    whole = np.zeros(learners, dtype=np.int64)
+    whole[who] = values
+    return whole
+
+
+def strongest(capacity: IntArray, least: int, total: int) -> IntArray:
+    """Return the largest capacities, of as many learners as can have a least batch each.
+
+    Parameters
+    ----------
+    capacity : int array
+        Of learners that can take part.
+    least, total : int
+        d_l and d.
+    """
+    seats = total // least
+    return capacity if seats >= len(capacity) else np.sort(capacity)[len(capacity) - seats :]
+
+
+def carries(capacity: IntArray, least: int, total: int, *, leave_out: bool) -> bool:
+    """Whether learners, all of them or some, can have all samples, none of them less than the least batch."""
+    if leave_out:
+        return int(strongest(capacity, least, total).sum()) >= total
+    return len(capacity) * least <= total <= int(capacity.sum())
+
+
+def carried(problem: AllocationProblem, cycle_time_s: float | None = None, *, leave_out: bool = False) -> int:
+    """Return how many samples the learners carry at one epoch each.
 
     Parameters
     ----------
     problem : AllocationProblem
-        The limits. Its total does not cap the answer's learners one by one.
+        The limits. Its total does not cap the learners one by one.
     cycle_time_s : float, optional
         Another cycle time for all, infinity for none.
+    leave_out : bool
+        Whether some may be left out, so that the others have their least batches.
     """
     capacities = Capacities.of(problem, cycle_time_s)
     able, _ = screen(capacities)
-    return int(capacities.take(able).at(1).sum()) if len(able) else 0
+    if not len(able):
+        return 0
+    capacity = capacities.take(able).at(1)
+    return int(
+        (strongest(capacity, capacities.least, problem.total_samples) if leave_out else capacity).sum()
+    )
 
 
-def diagnose(problem: AllocationProblem, detail: str = "") -> Diagnosis:
+def diagnose(problem: AllocationProblem, detail: str = "", *, leave_out: bool = False) -> Diagnosis:
     """Say how much is missing, and find the smallest cycle time that would do.
 
     Parameters
@@ -75,19 +133,37 @@ def diagnose(problem: AllocationProblem, detail: str = "") -> Diagnosis:
         A problem without a solution.
     detail : str
         What a solver's own rule adds.
+    leave_out : bool
+        Whether the solver may leave learners out that can take part.
     """
-    wanted, fits = problem.total_samples, carried(problem)
-    enough_time = smallest(problem.cycle_time_s, lambda time_s: carried(problem, time_s) >= wanted)
-    if enough_time is not None and not detail:
-        # A longer cycle may bring in learners for whose least batches there are too few samples.
-        able = len(screen(Capacities.of(problem, enough_time))[0])
-        if able * problem.min_samples > wanted:
-            detail = (
-                f"at one epoch each the learners carry {fits:,} of {wanted:,} samples, and when they could "
-                f"carry all, the least batches of {able} learners need {able * problem.min_samples:,}"
-            )
-            enough_time = None
-    return Diagnosis(wanted, min(fits, wanted), enough_time, detail)
+    d, fits = problem.total_samples, carried(problem, leave_out=leave_out)
+    time_s = smallest(problem.cycle_time_s, lambda t: carried(problem, t, leave_out=leave_out) >= d)
+    if leave_out:
+        return Diagnosis(d, min(fits, d), time_s, detail)
+
+    def needed(cycle_time_s: float | None = None) -> int:
+        return len(screen(Capacities.of(problem, cycle_time_s))[0]) * problem.min_samples
+
+    if needed() > d:
+        fits = 0
+        detail = detail or _least_batches(needed(), problem)
+    if time_s is not None and needed(time_s) > d:
+        # A longer cycle brings in learners for whose least batches there are too few samples.
+        detail = detail or (
+            f"at one epoch each the learners carry {fits:,} of {d:,} samples, and when they could carry all, "
+            f"{_least_batches(needed(time_s), problem)}"
+        )
+        time_s = None
+    return Diagnosis(d, min(fits, d), time_s, detail)
+
+
+def _least_batches(needed: int, problem: AllocationProblem) -> str:
+    return Phrase(
+        f"the least batches of {needed // problem.min_samples} learners need {needed:,} of "
+        f"{problem.total_samples:,} samples: lower {{}}, or let the solver leave learners out with "
+        'Exact(exclude="optimal")',
+        "min_samples",
+    )
 
 
 def smallest(start: float, works: Callable[[float], bool]) -> float | None:

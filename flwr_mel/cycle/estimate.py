@@ -28,24 +28,28 @@ Costs = tuple[float, float, float, float, float, float]
 
 # By how much a client's speed changes from task to task.
 _DRIFT = 0.01
-# How far declared costs, and costs from a single task, may be off.
-_DECLARED, _MEASURED = 0.2, 1.0
+# How far declared costs, and costs from a single task, may be off. A client without a profile is noisier.
+_DECLARED, _MEASURED, _NOISIER = 0.2, 1.0, 2.0
 # Share of a measured task that may be fixed cost rather than training, as a standard deviation.
 _SPLIT = 0.2
-# Residuals count for at most so many standard deviations; two such in a row to one side are a change.
-_CLIP, _CONFIRM = 2.5, 2
-# Mean square of a standard normal number that is clipped so.
-_CLIPPED_SQUARE = 0.97755
+# Residuals count for at most so many standard deviations; so many in a row beyond that are a change of speed.
+# Where no share of tasks is promised to be in time there is no hurry.
+_CLIP, _CHANGE, _SURE_CHANGE = 2.5, 2, 3
+# For the noise they are clipped earlier; the mean square of a standard normal number that is clipped so.
+_NOISE_CLIP, _CLIPPED_SQUARE = 1.5, 0.77847
 _LEAST_NOISE, _MOST_NOISE = 1e-4, 1.0
-# The planned time changes at most by this factor from one task to the next; misses alone raise it so far.
-_STEP, _MOST_MARGIN = 2.0, 16.0
-_FADE = 0.9
-# A margin is multiplied by the safety, which grows with each late task.
-_SAFETY_STEP, _LEAST_SAFETY, _MOST_SAFETY = 0.3, 0.6, 6.0
+# After so many tasks the planned time changes at most by this factor from one task to the next.
+_KNOWN, _STEP = 2, 2.0
+# A miss raises the planned time by the first factor; misses alone raise it to the second one times expected.
+_MISS, _MOST_MARGIN = 2.5, 16.0
+# A round without a task lowers it by this factor.
+_FADE = 0.8
+# The width of the margin is multiplied by the safety, which grows with each late task.
+_SAFETY_STEP, _LEAST_SAFETY, _MOST_SAFETY = 0.4, 0.9, 6.0
 # At least so much of a task is training: work is never free.
 _TRAINING = 0.05
-# A client's word alone makes its energy at most so much cheaper than declared.
-_CLAIM = 8.0
+# A client's word alone makes its energy at most so much cheaper, and dearer, than declared.
+_CHEAPER, _DEARER = 8.0, 1000.0
 _LARGEST = 1e12
 
 
@@ -140,7 +144,7 @@ class Estimate:
         c2, _, c0 = mean.tolist()
         costs = (c2, 0.0, c0, 0.0 if joules is None else joules / work, 0.0, 0.0)
         # No margin on one measurement: the first task of a process is rather too slow than too fast.
-        return cls(costs, (c2, 0.0, c0), _packed(cov), options.noise**2)
+        return cls(costs, (c2, 0.0, c0), _packed(cov), (_NOISIER * options.noise) ** 2)
 
     def begins_with(self, costs: Costs) -> bool:
         """Whether it began with these declared costs, so that it stays; energy may have been learned."""
@@ -151,9 +155,15 @@ class Estimate:
         c2, c1, c0 = self.mean
         return c2 * (epochs * samples) + c1 * samples + c0
 
-    def costs(self) -> Costs:
-        """Return the costs to plan with, at the promised quantile."""
-        c2, c1, c0 = (self.margin * c for c in self.mean)
+    def costs(self, *, expected: bool = False) -> Costs:
+        """Return the costs to plan with, at the promised quantile, or the expected ones.
+
+        Parameters
+        ----------
+        expected : bool
+            Without the margin. A round time that is derived from costs must not grow with it.
+        """
+        c2, c1, c0 = (c if expected else self.margin * c for c in self.mean)
         g2, g1, g0 = (self.energy * g for g in self.base[3:])
         return c2, c1, c0, g2, g1, g0
 
@@ -182,40 +192,38 @@ class Estimate:
         if options is None:
             return replace(self, margin=max(self.margin / _STEP, 1.0))
         x = np.array([epochs * samples, samples, 1.0])
-        mean, cov = np.array(self.mean), _unpacked(self.spread)
-        before = float(mean @ x)
+        before = self.expected(epochs, samples)
         if not (before > 0 and 0 < seconds <= _LARGEST):
             return self
-        cov = self._prior(cov, mean, seconds)
-        doubt = max(float(x @ cov @ x), 0.0) / before**2  # rounding may go below zero
+        learned = self._learned(x, seconds, before, options)
+        return learned._planned(x, seconds, self.margin * before, options)._used(x, joules)
+
+    def _learned(self, x: FloatArray, seconds: float, before: float, options: Estimation) -> Estimate:
+        """Return the estimate with new expected costs and noise; all deviations are relative to `before`."""
+        mean = np.array(self.mean)
+        cov = _unpacked(self.spread) + _DRIFT**2 * np.outer(mean, mean)
+        if not self.seen and not cov[2, 2]:
+            cov[2, 2] = (_SPLIT * seconds) ** 2  # it declared no fixed cost: nothing is known about that
+        doubt = max(float(x @ cov @ x), 0.0) / before**2
         off = seconds / before - 1
-        if self.seen < _CONFIRM:
+        if self.seen < _KNOWN:
             off = min(off, 1.0)
         if doubt > 0.5 and off > 0:
             off /= 2  # a first task is rather too slow than too fast: then a slower second one is noise
         limit = _CLIP * math.sqrt(doubt + self.noise)
         run = self._run(off, limit)
-        if abs(run) >= _CONFIRM:
+        if abs(run) >= (_CHANGE if options.on_time > 0.5 else _SURE_CHANGE):
             cov, doubt, run = cov + off**2 * np.outer(mean, mean), doubt + off**2, 0
         else:
             off = min(max(off, -limit), limit)
-        gain = cov @ x / (before * (doubt + self.noise))
-        mean = _positive(mean + gain * off, x)
-        cov -= np.outer(gain, gain) * (doubt + self.noise)
-        rest = self.noise / (doubt + self.noise)
-        excess = off**2 / _CLIPPED_SQUARE - doubt - self.noise
-        noise = self.noise + rest * excess / min(self.seen + 3, options.memory)
+        total = doubt + self.noise
+        gain = cov @ x / (before * total)
+        c2, c1, c0 = _positive(mean + gain * off, x).tolist()
+        spread = _packed(cov - np.outer(gain, gain) * total)
+        excess = min(off**2, _NOISE_CLIP**2 * total) / _CLIPPED_SQUARE - total
+        noise = self.noise + self.noise / total * excess / min(self.seen + 3, options.memory)
         noise = min(max(noise, _LEAST_NOISE), _MOST_NOISE)
-        c2, c1, c0 = mean.tolist()
-        fresh = replace(self, mean=(c2, c1, c0), spread=_packed(cov), noise=noise, run=run)
-        return fresh._planned(x, seconds, self.margin * before, options)._used(x, joules)
-
-    def _prior(self, cov: FloatArray, mean: FloatArray, seconds: float) -> FloatArray:
-        """Return the covariance before a task: speeds drift, and a link that was not declared is unknown."""
-        cov = cov + _DRIFT**2 * np.outer(mean, mean)
-        if not self.seen and not cov[2, 2]:
-            cov[2, 2] = (_SPLIT * seconds) ** 2
-        return cov
+        return replace(self, mean=(c2, c1, c0), spread=spread, noise=noise, run=run)
 
     def _run(self, off: float, limit: float) -> int:
         """Count surprises to the same side."""
@@ -233,7 +241,7 @@ class Estimate:
         target = expected * math.exp(min(_quantile(options) * safety * width, 5.0))
         if self.run > 0 and options.on_time > 0.5:
             target = max(target, seconds)
-        if self.seen >= _CONFIRM:
+        if self.seen >= _KNOWN:
             target = max(target, planned / _STEP)
         target = min(target, planned * _STEP)
         return replace(self, margin=target / expected, safety=safety, seen=self.seen + 1)
@@ -251,7 +259,7 @@ class Estimate:
         if not declared:
             g2 = joules / float(x[0])
             return replace(self, base=(*self.base[:3], g2, 0.0, 0.0))
-        ratio = min(max(joules / declared, 1 / _CLAIM), 1000.0)
+        ratio = min(max(joules / declared, 1 / _CHEAPER), _DEARER)
         return replace(self, energy=self.energy + (ratio - self.energy) / min(self.seen + 1, 10))
 
     def rested(self, options: Estimation | None) -> Estimate:
@@ -263,7 +271,7 @@ class Estimate:
 
     def missed(self, options: Estimation | None) -> Estimate:
         """Return the estimate after a task without a reply: the next one is smaller, within limits."""
-        margin = min(self.margin * _STEP, max(self.margin, _MOST_MARGIN))
+        margin = min(self.margin * _MISS, max(self.margin, _MOST_MARGIN))
         if options is None:
             return replace(self, margin=margin)
         safety = self._safety(True, options)
@@ -321,10 +329,12 @@ def _positive(mean: FloatArray, x: FloatArray) -> FloatArray:
 
 
 def _packed(cov: FloatArray) -> tuple[float, float, float, float, float, float]:
+    """Return the upper triangle; rounding makes no variance negative."""
     a, b, c, d, e, f = cov[np.triu_indices(3)].tolist()
-    return a, b, c, d, e, f
+    return max(a, 0.0), b, c, max(d, 0.0), e, max(f, 0.0)
 
 
 def _unpacked(spread: tuple[float, ...]) -> FloatArray:
+    """Return the full matrix."""
     a, b, c, d, e, f = spread
     return np.array([[a, b, c], [b, d, e], [c, e, f]])

@@ -60,8 +60,8 @@ def plan(
     if learners and not ready and not state.trained:
         raise NoWork(unable_text([(x.label, reasons[x.key]) for x in learners]))
     follows = Follows.of(state.learners.values(), options)
-    fixed = [x for x in known if x.fixed or follows is Follows.NOTHING]
-    told = [x for x in known if x not in fixed]
+    fixed = known if follows is Follows.NOTHING else [x for x in known if x.fixed]
+    told = [] if follows is Follows.NOTHING else [x for x in known if not x.fixed]
     fleet = Fleet.of(told, options, follows) if told else None
     best = options.best and fleet is not None and follows in (Follows.BOTH, Follows.SAMPLES)
     tasks: list[Task] = []
@@ -75,11 +75,11 @@ def plan(
     for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
         rows[x.key].baseline = True
         rows[x.key].time_s, rows[x.key].energy_j = _own_work(x)
-        tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.key), baseline=True))
+        tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.label), baseline=True))
     if not tasks:
         _check_workable(state, options, follows)
     if tasks and not any(task.samples for task in tasks):
-        record.status = "baseline"
+        record.status = "baseline" if first else "own work"
     for task in tasks:
         rows[task.key].outcome = Outcome.FAILED
     order = {x.key: k for k, x in enumerate(learners)}
@@ -88,9 +88,9 @@ def plan(
     return replace(state, planned=planned), tuple(tasks), record
 
 
-def draw_seed(seed: int, cycle: int, key: str) -> int:
+def draw_seed(seed: int, cycle: int, label: str) -> int:
     """Return the seed of one learner's work in one cycle; it does not depend on the other learners."""
-    digest = hashlib.blake2b(f"{seed}/{cycle}/{key}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{seed}/{cycle}/{label}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1  # 63 bits: the wire carries signed integers
 
 
@@ -113,23 +113,29 @@ def _held(x: Learner, options: Options) -> int | None:
 
 def _unable(x: Learner, options: Options) -> str:
     """Return why a learner cannot be given work; "" if it can."""
-    if x.data == 0:
-        return "it declares that it has no samples"
-    if x.estimate is not None:
-        return ""
-    if x.capability is not None and x.capability.device is not None and options.workload is None:
-        return (
-            "it reports physical values (clock, link, power), so MelStrategy needs workload=, e.g. "
-            "Workload.mlp((784, 300, 10)), to turn them into time and energy"
-        )
-    if not x.modded:
-        return x.problem or ("it has no mel_mod" if x.answered else "it has not answered yet")
-    if options.shards is not None:
-        return (
-            "it reports no costs, and without local data they cannot be measured. Use "
-            "MelMod(device), a profile, or MelStrategy(..., default_device=...)"
-        )
-    return x.problem if x.problem.startswith("its capability was rejected") else ""
+    private = options.shards is not None and not options.shards.over_tls
+    described = x.capability is not None and x.capability.device is not None
+    reasons = (
+        (x.data == 0, "it declares that it has no samples"),
+        (private and not x.answered, "it has not answered, so it may be outside the simulation"),
+        (x.estimate is not None, ""),
+        (described and options.workload is None, _NEEDS_WORKLOAD),
+        (not x.answered, x.problem or "it has not answered yet"),
+        (not x.modded, x.problem or "it has no mel_mod"),
+        (options.shards is not None, _NEEDS_COSTS),
+        (x.problem.startswith("its capability was rejected"), x.problem),
+    )
+    return next((reason for applies, reason in reasons if applies), "")
+
+
+_NEEDS_WORKLOAD = (
+    "it reports physical values (clock, link, power), so MelStrategy needs workload=, e.g. "
+    "Workload.mlp((784, 300, 10)), to turn them into time and energy"
+)
+_NEEDS_COSTS = (
+    "it reports no costs, and without local data they cannot be measured. Use MelMod(device), a profile, or "
+    "MelStrategy(..., default_device=...)"
+)
 
 
 def _unmeasured(x: Learner, options: Options) -> bool:
@@ -178,7 +184,7 @@ def _set_time(
     if fleet is not None:
         own = fleet.own_epochs if fleet.epochs_told else np.ones_like(fleet.own_epochs)
         derived = round_time(
-            fleet.costs,
+            fleet.expected_costs(),
             own,
             fleet.data,
             min_samples=fleet.min_samples,
@@ -186,7 +192,7 @@ def _set_time(
             epochs_only=fleet.follows is Follows.EPOCHS,
         )
         now_s = max(now_s, derived)
-    record.baseline_s = max(measured)
+    record.baseline_s = max(x.own_s for x in known)
     record.cycle_time_s, pace = state.pace.next(now_s)
     return replace(state, pace=pace)
 
@@ -199,15 +205,14 @@ def _best(
     held = np.minimum(fleet.data, max(shared, 1))
     choose = partial(
         best_round,
-        fleet.costs,
-        fleet.energy_limit_j,
+        energy_limit_j=fleet.energy_limit_j,
         max_samples=held,
         min_samples=fleet.min_samples,
         objective=options.rate,
     )
-    fresh = choose()
+    fresh = choose(fleet.expected_costs())
     time_s, pace = state.pace.next(fresh.cycle_time_s)
-    found = choose(cycle_time_s=time_s)
+    found = choose(fleet.costs, cycle_time_s=time_s)
     record.cycle_time_s = max(time_s, found.cycle_time_s)
     tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)
     record.asked_samples, record.bound = record.total_samples, fresh.solution.bound
@@ -335,7 +340,7 @@ def _tasks(
             record.cycle,
             rows[x.key].epochs,
             rows[x.key].samples,
-            draw_seed(options.seed, record.cycle, x.key),
+            draw_seed(options.seed, record.cycle, x.label),
             shard=None if shards is None else shards[k],
         )
         for k, x in enumerate(given)

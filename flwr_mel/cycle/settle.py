@@ -19,6 +19,8 @@ from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 # the measured time or the counted samples by less than this power of it. Counts are exact, so less is enough.
 _TASKS, _VARIED, _HARDLY_VARIED = 3, 3.0, 0.15
 _COUNTS, _COUNTS_VARIED = 2, 1.3
+# The first time of a client does not count if its second task is faster by this factor than it suggests.
+_COLD_START = 2.0
 # Counted epochs that differ more than this from the task's are not the task's. One more may be an evaluation.
 _OTHER_EPOCHS = 1.5
 # Data hardly count if their share in the model is less than this part of their share in all data.
@@ -102,6 +104,8 @@ def settle(
     learned = [_learned(state.of(row.node), row, replies.get(row.node), options) for row in record.asked]
     rested = [_rested(state.of(row.node), options) for row in record.learners if not row.asked]
     state = state.having([*learned, *rested])
+    if record.baseline_s and learned:
+        record.baseline_s = max(x.own_s for x in learned)
     updates = _weighted(state, record, good, model, options)
     virtual = bool(learned) and all(x.simulated and x.costs is not None for x in learned)
     record.waited_s = None if virtual else waited_s
@@ -187,11 +191,20 @@ def _learned(x: Learner, row: LearnerRecord, reply: Reply | None, options: Optio
     if row.baseline:
         row.time_s = row.time_s or seconds
         x = replace(x, baseline_s=seconds if x.baseline_s is None else (x.baseline_s + seconds) / 2)
-    if x.estimate is None:
+    if x.estimate is None or _cold_start(x, epochs, used, seconds):
         train_s = None if x.simulated else report.train_s
         first = Estimate.measured(epochs, used, seconds, options.learning(declared=False), train_s=train_s)  # type: ignore[arg-type]
-        return replace(x, estimate=first)
+        own_s = first.expected(x.own_epochs or 1, x.data or used)
+        return replace(x, estimate=first, baseline_s=x.baseline_s and min(x.baseline_s, own_s))
     return replace(x, estimate=x.estimate.observe(epochs, used, seconds, learning, joules=report.joules))
+
+
+def _cold_start(x: Learner, epochs: float, samples: float, seconds: float) -> bool:
+    """Whether the second task shows that the first one mostly loaded libraries and data."""
+    e = x.estimate
+    if e is None or e.seen or x.costs is not None:
+        return False
+    return _COLD_START * seconds < e.expected(epochs, samples)
 
 
 def _rested(x: Learner, options: Options) -> Learner:
@@ -268,8 +281,9 @@ def _weighted(
 def _add_up(record: CycleRecord, options: Options) -> None:
     """Write the cycle's time and energy into the record."""
     asked = record.asked
-    if record.status == "baseline":
+    if record.status in ("baseline", "own work"):
         record.total_samples = record.asked_samples = sum(row.weight for row in asked)
+    if record.status == "baseline":
         times = [row.round_trip_s or row.train_s or 0.0 for row in asked]
         record.cycle_time_s = options.time_s or max(times, default=0.0)
         record.baseline_s = max(times, default=0.0)
@@ -308,7 +322,7 @@ def _remarks(state: State, options: Options, record: CycleRecord) -> State:
         ),
         "samples": (
             [row for row in rows if federated and used[row.node].chooses is False],
-            f"the app uses all its samples in every round, so only epochs are planned. {_CHOOSE}",
+            f"the app uses all its samples in every round, so samples are not planned. {_CHOOSE}",
         ),
         "fixed": (
             [row for row in rows if used[row.node].fixed],

@@ -14,6 +14,8 @@ from flwr_mel.cycle.measure import Capability, Words, label_of, partition_of, pr
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.round_time import Pace
 
+#: A baseline time is corrected if later tasks suggest less than this part of it.
+_CLEARLY_LESS = 0.8
 #: How many learners that left are remembered at least.
 _MOST_ABSENT = 1000
 
@@ -109,6 +111,15 @@ class Learner:
         declared = None if self.capability is None else self.capability.max_samples
         return self.held if declared is None else declared
 
+    @property
+    def own_s(self) -> float:
+        """Time of the project's own work: as measured, or as later tasks suggest if that is clearly less."""
+        measured = self.baseline_s or 0.0
+        if self.estimate is None or self.data is None:
+            return measured
+        expected = self.estimate.expected(self.own_epochs or 1, self.data)
+        return expected if expected < _CLEARLY_LESS * measured else measured
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
@@ -159,16 +170,8 @@ class State:
         return replace(self, learners={**self.learners, **{x.key: x for x in learners}})
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain types for a checkpoint. Capabilities are not in it: clients report them again."""
-        kept = {
-            x.key: {
-                "label": x.label,
-                "estimate": None if x.estimate is None else x.estimate.as_dict(),
-                **{name: getattr(x, name) for name in _KEPT},
-                "seen": [list(pair) for pair in x.seen],
-            }
-            for x in self.learners.values()
-        }
+        """Return plain types for a checkpoint. Devices are not in it: clients report them again."""
+        kept = {x.key: _saved(x) for x in self.learners.values()}
         plain = {name: getattr(self, name) for name in ("cycle", "clock_s", "energy_j", "planned", "trained")}
         return {**plain, "pace": self.pace.as_dict(), "warned": sorted(self.warned), "learners": kept}
 
@@ -194,12 +197,33 @@ class State:
 _KEPT = ("own_epochs", "held", "baseline_s", "chooses", "reads", "fixed")
 
 
+def _saved(x: Learner) -> dict[str, Any]:
+    """Return one learner for a checkpoint. Its costs and limits hold until it answers again."""
+    capability = x.capability or Capability()
+    return {
+        "label": x.label,
+        "limits": [capability.energy_limit_j, capability.max_samples],
+        "costs": None if x.costs is None else list(x.costs),
+        "estimate": None if x.estimate is None else x.estimate.as_dict(),
+        **{name: getattr(x, name) for name in _KEPT},
+        "seen": [list(pair) for pair in x.seen],
+    }
+
+
 def _restored(key: str, data: Mapping[str, Any]) -> Learner:
     """Read one learner of a checkpoint."""
-    estimate = None if data["estimate"] is None else Estimate.from_dict(data["estimate"])
-    seen = tuple((float(work), float(seconds)) for work, seconds in data["seen"])
-    kept = {name: data[name] for name in _KEPT}
-    return Learner(key, key, str(data["label"]), estimate=estimate, seen=seen, **kept)
+    energy_limit_j, max_samples = data["limits"]
+    costs = data["costs"]
+    return Learner(
+        key,
+        key,
+        str(data["label"]),
+        capability=Capability(None, energy_limit_j, max_samples),
+        costs=None if costs is None else tuple(map(float, costs)),  # type: ignore[arg-type]
+        estimate=None if data["estimate"] is None else Estimate.from_dict(data["estimate"]),
+        seen=tuple((float(work), float(seconds)) for work, seconds in data["seen"]),
+        **{name: data[name] for name in _KEPT},
+    )
 
 
 def meet(state: State, nodes: Collection[str]) -> State:
@@ -267,9 +291,8 @@ _NO_ANSWER = "it did not answer"
 
 def _informed(x: Learner, options: Options, words: Words) -> Learner:
     """Return a learner with the capability that it reports."""
-    base = x.capability
-    if base is None and options.default_device is not None:
-        base = Capability.of(options.default_device)
+    default = None if options.default_device is None else Capability.of(options.default_device)
+    base = default if x.capability is None else x.capability.over(default)
     try:
         capability = Capability.parse(words).over(base)
     except ValueError as error:

@@ -4,8 +4,6 @@ Fix a window [t, t + c] and everybody's epochs in it. Learner k may have from d_
 its worth tau d^2 is convex in them. Of two learners strictly inside one could give samples to the other, and
 in one of the two directions nothing is lost. So some optimum has all but one at the least batch or at their
 capacities, which are the options: c + 2 for everybody. The one takes what is left.
-
-Where the worth is not convex, every batch is an option.
 """
 
 from __future__ import annotations
@@ -51,11 +49,6 @@ def terms_of(
     largest = worth.largest(top, most)
     if largest * max(most, demand) > most * LARGEST // 4:
         raise complain("total_samples", 'small enough that objective="progress" is exact in 64 bits', demand)
-    if worth.every_batch and len(capacities) * (most - capacities.least + 1) > _LARGEST_WINDOW:
-        rule = "small enough for a table of learners times samples"
-        raise complain(
-            "total_samples", rule, demand, Phrase("Use objective={} for large fleets.", "progress")
-        )
     return Terms(worth, demand, staleness, optional, capacities.least, most, largest)
 
 
@@ -118,7 +111,7 @@ def build(capacities: Capacities, terms: Terms, low: int, high: int) -> Window:
     if most.min() < last:
         caps = np.where(taus[:, None] <= most, caps, capacities.least - 1)
     upto = np.minimum(np.append(taus[1:] - 1, last)[:, None], most)
-    batch, epochs, allowed = (_every if terms.worth.every_batch else _ends)(caps, upto, terms)
+    batch, epochs, allowed = _ends(caps, upto, terms)
     value = terms.worth.best(slice(None), low, epochs, batch)
     if terms.optional:  # nothing at all, for nothing
         nothing = np.zeros_like(batch[:1])
@@ -136,12 +129,3 @@ def _ends(caps: IntArray, upto: IntArray, terms: Terms) -> tuple[IntArray, IntAr
     np.greater_equal(caps[0], terms.least, out=allowed[0])
     np.greater(batch[1:], batch[:-1], out=allowed[1:])
     return batch, np.concatenate([upto[-1:], upto[::-1]]), allowed
-
-
-def _every(caps: IntArray, upto: IntArray, terms: Terms) -> tuple[IntArray, IntArray, Bools]:
-    """Return every batch."""
-    column = np.arange(terms.least, terms.most + 1, dtype=np.int64)[:, None]
-    batch = np.broadcast_to(column, (len(column), caps.shape[1]))
-    reach = _reach(caps, np.arange(caps.shape[1]), batch)
-    epochs = np.take_along_axis(upto, np.maximum(reach - 1, 0), axis=0)
-    return np.ascontiguousarray(batch), epochs, reach > 0

@@ -1,4 +1,4 @@
-"""The heterogeneity-unaware schemes: everybody gets the same batch (HU-Sync, HU-Asyn)."""
+"""The heterogeneity-unaware schemes: equal batches for all learners (HU-Sync, HU-Asyn)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EqualBatches:
     tau_k = min(own maximum, least own maximum + c). The d mod K samples that do not divide go one each
     to the first learners. A learner that cannot do one epoch on its batch has tau_k = 0, which counts
     as the least, and does not take part: its samples stay unused and the status is PARTIAL. With c = 0
-    one such learner stops everybody, and the problem is infeasible for this scheme.
+    one such learner stops all, and the problem is infeasible for this scheme.
     """
 
     def solve(self, problem: AllocationProblem) -> Proposal:
@@ -63,7 +63,7 @@ def _own_most(
 
 
 def diagnose_equal(problem: AllocationProblem) -> Diagnosis:
-    """Say who cannot carry an equal batch, and which cycle time would let everybody do so."""
+    """Say which learners cannot carry an equal batch, and which cycle time would be enough."""
     batch = equal_batches(problem)
     own = _own_most(problem, batch)
     stuck = np.flatnonzero(own == 0)
@@ -72,5 +72,7 @@ def diagnose_equal(problem: AllocationProblem) -> Diagnosis:
         f"{int(batch[-1]):,} samples (the first: {{}})",
         f"learner {int(stuck[0])}",
     )
-    time_s = smallest(problem.cycle_time_s, lambda t: bool(_own_most(problem, batch, t).all()))
+    # With staleness the others may go on without the slowest.
+    enough = np.any if problem.staleness else np.all
+    time_s = smallest(problem.cycle_time_s, lambda t: bool(enough(_own_most(problem, batch, t))))
     return Diagnosis(problem.total_samples, 0, time_s, detail)

@@ -120,7 +120,8 @@ class Closing:
             self.complete = False
             return self.best
         sizes, lost = within(options.amount, losses, budget, options.allowed)
-        programme = Programme(sizes, lost, budget, last=self.terms.demand)
+        # Sums may include the free learner's own option, which is then replaced.
+        programme = Programme(sizes, lost, budget, last=self.terms.demand + self.terms.most)
         programme.everybody_free(lambda k, others, own: self._free(programme, k, others, own, top))
         return self.best
 

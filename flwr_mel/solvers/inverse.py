@@ -1,14 +1,13 @@
 """The inverse questions: how fast, and how green, a given number of epochs can be.
 
-With the epochs fixed, costs are linear in the samples. Schedulers for fixed epochs place sample after sample
-(OLAR for the makespan, MarIn for energy) or count them one by one (ECMTC, (MC)^2MKP); the same optima follow
-from a bisection and a sort, whatever the number of samples (bench/schedulers.py has them all).
+With the epochs fixed, costs are linear in the samples. The least makespan follows from a bisection over the
+cycle time, the least energy from filling the learners in the order of joules per sample. Where learners may
+be left out, which saves their fixed costs, a dynamic programme over the samples chooses.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -17,10 +16,11 @@ from flwr_mel.allocation.allocate import BrokenAllocation, violations
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.allocation.problem import AllocationProblem
-from flwr_mel.allocation.screening import smallest
+from flwr_mel.allocation.screening import carries, smallest, strongest
 from flwr_mel.allocation.solution import Diagnosis, Infeasible
-from flwr_mel.solvers.progress import maximise
-from flwr_mel.solvers.worth import Worth
+
+#: Learners times samples of the largest dynamic programme: 160 MB.
+_CELLS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,7 @@ class Plan:
     Parameters
     ----------
     epochs, samples : int arrays
-        tau_k as asked for, and d_k.
+        tau_k as asked for, and d_k; 0 for learners left out.
     cycle_time_s : float
         The makespan: when the last learner reports.
     total_energy_j : float
@@ -51,7 +51,7 @@ class Plan:
 
 
 def fastest(problem: AllocationProblem, epochs: int | IntArray, *, leave_out: bool = False) -> Plan:
-    """Find the smallest cycle time in which everybody can do the given epochs (minimum makespan).
+    """Find the smallest cycle time in which all learners can do the given epochs (minimum makespan).
 
     Energy limits, max_samples, min_samples and deadlines that differ between learners hold; a cycle time
     common to all and staleness play no part. Exact to the last bit of the cycle time; of the hand-outs with
@@ -64,35 +64,27 @@ def fastest(problem: AllocationProblem, epochs: int | IntArray, *, leave_out: bo
     epochs : int or int array
         tau for all, or tau_k per learner; at least 1.
     leave_out : bool
-        Whether learners may be left out who would hold the others up.
+        Whether learners may be left out that would hold the others up.
 
     Raises
     ------
     Infeasible
         If no cycle time is long enough.
     """
-    tau = _fixed_epochs(problem, epochs)
+    fixed = _Fixed(problem, _checked_epochs(problem, epochs), leave_out)
     until = problem.deadline_s if problem.own_deadlines else np.full(len(problem), np.inf)
-    if leave_out:
-        soonest = smallest(1.0, lambda t: _carries(problem, _capacity(problem, tau, np.minimum(until, t))))
-        if soonest is None:
-            raise Infeasible(_shortfall(problem, _capacity(problem, tau, until), None))
-        until = np.minimum(until, soonest)
-        samples, bound = _cheapest_set(problem, tau, _capacity(problem, tau, until))
-        return _plan(problem, np.where(samples > 0, tau, 0), samples, until, bound)
-    cycle_time_s = _least_time(problem, tau, until)
+    cycle_time_s = fixed.least_time(until)
     if cycle_time_s is None:
-        longer = _least_time(problem, tau, np.full(len(problem), np.inf)) if problem.own_deadlines else None
-        raise Infeasible(_shortfall(problem, _capacity(problem, tau, until), longer))
+        raise Infeasible(fixed.shortfall(until))
     until = np.minimum(until, cycle_time_s)
-    return _plan(problem, tau, _fill(problem, tau, _capacity(problem, tau, until)), until)
+    return fixed.plan(*fixed.least_energy(fixed.capacity(until)), until)
 
 
 def greenest(problem: AllocationProblem, epochs: int | IntArray, *, leave_out: bool = False) -> Plan:
     """Find the hand-out with the least total energy for the given epochs, within T and E_k.
 
-    Everybody takes part, so the fixed costs are fixed: fill the learners in the order of joules per
-    sample. Among those for whom a sample costs the same, the last report comes as soon as possible.
+    Where all learners take part, the last report of those for which a sample costs the same comes as soon as
+    possible.
 
     Parameters
     ----------
@@ -108,162 +100,17 @@ def greenest(problem: AllocationProblem, epochs: int | IntArray, *, leave_out: b
     Infeasible
         If the epochs do not fit into the limits; the diagnosis has the smallest cycle time.
     """
-    tau = _fixed_epochs(problem, epochs)
-    cap = _capacity(problem, tau, problem.deadline_s)
-    if leave_out:
-        samples, bound = _cheapest_set(problem, tau, cap)
-        return _plan(problem, np.where(samples > 0, tau, 0), samples, problem.deadline_s, bound)
-    if not _enough(problem, cap):
-        longer = _least_time(problem, tau, np.full(len(problem), np.inf))
-        raise Infeasible(_shortfall(problem, cap, longer))
-    samples = _fill(problem, tau, cap)
-    return _plan(problem, tau, _soonest_of_equals(problem, tau, cap, samples), problem.deadline_s)
+    fixed = _Fixed(problem, _checked_epochs(problem, epochs), leave_out)
+    capacity = fixed.capacity(problem.deadline_s)
+    if not fixed.enough(capacity):
+        raise Infeasible(fixed.shortfall(problem.deadline_s))
+    samples, bound = fixed.least_energy(capacity)
+    if not leave_out:
+        samples = fixed.soonest_of_equals(capacity, samples)
+    return fixed.plan(samples, bound, problem.deadline_s)
 
 
-class _Given(Capacities):
-    """Learners whose epochs are given: to the search they do one epoch of that size."""
-
-    def at(self, epochs: int | IntArray) -> IntArray:  # noqa: ARG002 - there is only one
-        return self.most
-
-    def table(self, first: int, last: int) -> IntArray:  # noqa: ARG002
-        return self.most[None, :].copy()
-
-    @cached_property
-    def most_epochs(self) -> IntArray:
-        return (self.most >= self.least).astype(np.int64)
-
-
-def _cheapest_set(problem: AllocationProblem, tau: IntArray, cap: IntArray) -> tuple[IntArray, float]:
-    """Choose who takes part, and with what, for the least energy; also return a bound on it.
-
-    A fixed cost and a price per sample: linear between the least batch and the capacity, so all but one
-    stand at an end or stay out, and the search for progress serves.
-    """
-    d, least, c = problem.total_samples, problem.min_samples, problem.coefficients
-    able = np.flatnonzero(cap >= least)
-    strong = able[np.argsort(-cap[able], kind="stable")]
-    enough = int(np.searchsorted(np.cumsum(cap[strong]), d)) + 1
-    if enough > len(strong) or enough * least > d:
-        raise Infeasible(_shortfall(problem, cap, _least_time(problem, tau, np.full(len(problem), np.inf))))
-    given = Capacities.of(problem).take(able)
-    mine = _Given(
-        given.coefficients, given.cycle_time_s, given.energy_limit_j, np.minimum(cap[able], d), least, 1
-    )
-    costs = (c.g2[able] * tau[able], c.g1[able], c.g0[able])
-    unit = 2.0**38 / max(float(((costs[0] + costs[1]) * mine.most + costs[2]).max()), 1e-200)
-    worth = Worth(0, (unit * costs[0], unit * costs[1], unit * costs[2]))
-    start = np.zeros(len(able), dtype=np.int64)
-    few = np.searchsorted(able, np.sort(strong[:enough]))
-    start[few] = hand_out(Handout.PROPORTIONAL, d, mine.most[few], least, tau[able][few])
-    point = worth.point((start > 0).astype(np.int64), start)
-    found, most, _ = maximise(mine, d, 0, point, optional=True, worth=worth)
-    samples = np.zeros(len(problem), dtype=np.int64)
-    samples[able] = found.samples
-    return samples, -most / unit
-
-
-def _carries(problem: AllocationProblem, cap: IntArray) -> bool:
-    """Whether some of the learners can have all samples, none of them less than the least batch."""
-    d, least = problem.total_samples, problem.min_samples
-    strong = np.sort(cap[cap >= least])[::-1][: d // least]
-    return int(strong.sum()) >= d
-
-
-def _price(problem: AllocationProblem, tau: IntArray) -> FloatArray:
-    """Joules per sample."""
-    price: FloatArray = problem.coefficients.g2 * tau + problem.coefficients.g1
-    return price
-
-
-def _fill(problem: AllocationProblem, tau: IntArray, cap: IntArray) -> IntArray:
-    """Fill the learners in the order of joules per sample."""
-    order = np.argsort(_price(problem, tau), kind="stable")
-    room = (cap - problem.min_samples)[order]
-    before = np.cumsum(room) - room
-    samples = np.full(len(problem), problem.min_samples, dtype=np.int64)
-    samples[order] += np.clip(problem.total_samples - problem.min_samples * len(problem) - before, 0, room)
-    return samples
-
-
-def _soonest_of_equals(
-    problem: AllocationProblem, tau: IntArray, cap: IntArray, samples: IntArray
-) -> IntArray:
-    """Hand out anew among the learners with the price at which the samples ran out."""
-    price = _price(problem, tau)
-    more = samples > problem.min_samples
-    if not more.any():
-        return samples
-    equal = np.flatnonzero(price == price[more].max())
-    if len(equal) == 1 or (samples[equal] == cap[equal]).all():
-        return samples
-    some = AllocationProblem(
-        problem.coefficients.take(equal),
-        problem.deadline_s[equal],
-        total_samples=int(samples[equal].sum()),
-        min_samples=problem.min_samples,
-        max_samples=cap[equal],
-        max_epochs=int(tau.max()),
-    )
-    until = np.full(len(equal), np.inf)
-    time_s = _least_time(some, tau[equal], until)
-    if time_s is None:  # pragma: no cover - the samples at hand are an answer
-        return samples
-    fresh = samples.copy()
-    room = np.minimum(_capacity(some, tau[equal], np.minimum(until, time_s)), cap[equal])
-    fresh[equal] = hand_out(Handout.PROPORTIONAL, some.total_samples, room, some.min_samples, tau[equal])
-    return fresh
-
-
-def _least_time(problem: AllocationProblem, tau: IntArray, until: FloatArray) -> float | None:
-    """Return the smallest cycle time that lets everybody do its epochs; None if there is none.
-
-    Nobody works beyond its own end `until`.
-
-    A bisection leaves a few samples per learner in doubt. Each of them fits from a moment of its own on,
-    so the answer is the moment of the sample that completes d.
-    """
-    costs, demand, last = problem.coefficients, problem.total_samples, float(np.finfo(float).max)
-    low = min(float(costs.time_s(tau, problem.min_samples).max()), last)
-    high = min(float(costs.time_s(tau, np.minimum(problem.max_samples, demand)).max()), last)
-    below, above = (_capacity(problem, tau, np.minimum(until, time_s)) for time_s in (low, high))
-    if (below < problem.min_samples).any() or not _enough(problem, above):
-        return None
-    if below.sum() >= demand:
-        return low
-    share = 0.5
-    while (doubtful := int((above - below).sum())) > 4 * len(tau) + 100:
-        # In turn a straight line through both ends, which is nearly what the capacity is, and the middle.
-        share = (demand - int(below.sum())) / doubtful if share == 0.5 else 0.5
-        middle = low + (high - low) * share
-        if not low < middle < high:
-            if share == 0.5:
-                return high
-            continue
-        cap = _capacity(problem, tau, np.minimum(until, middle))
-        if cap.sum() >= demand:
-            high, above = middle, cap
-        else:
-            low, below = middle, cap
-    who = np.repeat(np.arange(len(tau)), above - below)
-    batch = np.arange(1, len(who) + 1) - np.searchsorted(who, who) + below[who]
-    moment = np.sort(costs.take(who).time_s(tau[who], batch))
-    return float(moment[demand - int(below.sum()) - 1])
-
-
-def _capacity(problem: AllocationProblem, tau: IntArray, until: FloatArray) -> IntArray:
-    """Return the largest batches up to d, so that epochs times samples stays exact without a deadline."""
-    capacities = Capacities.of(problem, until)
-    return replace(capacities, most=np.minimum(capacities.most, problem.total_samples)).at(tau)
-
-
-def _enough(problem: AllocationProblem, capacity: IntArray) -> bool:
-    """Whether everybody can have the least batch, and all together all samples."""
-    least, d = problem.min_samples, problem.total_samples
-    return bool((capacity >= least).all() and len(capacity) * least <= d <= capacity.sum())
-
-
-def _fixed_epochs(problem: AllocationProblem, epochs: int | IntArray) -> IntArray:
+def _checked_epochs(problem: AllocationProblem, epochs: int | IntArray) -> IntArray:
     if not isinstance(problem, AllocationProblem):
         raise complain("problem", "an AllocationProblem", problem)
     if epochs is None or np.isscalar(epochs):
@@ -275,49 +122,188 @@ def _fixed_epochs(problem: AllocationProblem, epochs: int | IntArray) -> IntArra
     return frozen(tau)
 
 
-def _shortfall(problem: AllocationProblem, capacity: IntArray, cycle_time_s: float | None) -> Diagnosis:
-    stuck = np.flatnonzero(capacity < problem.min_samples)
-    needed = len(problem) * problem.min_samples
-    if needed > problem.total_samples:
-        detail = (
-            f"{len(problem)} learners of at least {problem.min_samples:,} samples each need {needed:,} of "
-            f"{problem.total_samples:,}"
-        )
-        return Diagnosis(problem.total_samples, 0, None, detail)
-    if len(stuck):
-        detail = Phrase(
-            f"{len(stuck)} of {len(problem)} learners cannot do the given epochs on {{}} = "
-            f"{problem.min_samples:,} within their limits (the first: {{}})",
-            "min_samples",
-            f"learner {int(stuck[0])}",
-        )
-        return Diagnosis(problem.total_samples, 0, cycle_time_s, detail)
-    fits = int(capacity.sum())
-    detail = f"at the given epochs the learners carry {fits:,} of {problem.total_samples:,} samples"
-    return Diagnosis(problem.total_samples, fits, cycle_time_s, detail)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fixed:
+    """A problem with fixed epochs; `leave_out` says whether learners may be left out."""
 
+    problem: AllocationProblem
+    tau: IntArray
+    leave_out: bool
 
-def _plan(
-    problem: AllocationProblem,
-    tau: IntArray,
-    samples: IntArray,
-    until: FloatArray,
-    energy_bound_j: float | None = None,
-) -> Plan:
-    time_s = problem.coefficients.time_s(tau, samples)
-    energy_j = problem.coefficients.energy_j(tau, samples)
-    # Fixed epochs are given, not chosen: the staleness cap and max_epochs do not apply to them.
-    staleness = int(tau.max() - tau[tau > 0].min())
-    free = problem.replace(staleness=staleness, max_epochs=int(tau.max()), cycle_time_s=until)
-    broken = violations(free, tau, samples)
-    if broken:
-        raise BrokenAllocation(f"the inverse question got a broken answer: {'; '.join(broken)}")
-    return Plan(
-        tau,
-        frozen(samples),
-        float(time_s.max()),
-        float(energy_j.sum()),
-        frozen(time_s),
-        frozen(energy_j),
-        None if energy_bound_j is None else min(energy_bound_j, float(energy_j.sum())),
-    )
+    def capacity(self, until: FloatArray) -> IntArray:
+        """Return the largest batches with ends of its own for each learner, up to d."""
+        capacities = Capacities.of(self.problem, until)
+        most = np.minimum(capacities.most, self.problem.total_samples)
+        return replace(capacities, most=most).at(self.tau)
+
+    def enough(self, capacity: IntArray) -> bool:
+        """Whether all learners, or some, can have all samples and no less than the least batch."""
+        least, able = self.problem.min_samples, capacity >= self.problem.min_samples
+        if not self.leave_out and not able.all():
+            return False
+        return carries(capacity[able], least, self.problem.total_samples, leave_out=self.leave_out)
+
+    def least_time(self, until: FloatArray) -> float | None:
+        """Return the smallest cycle time that is enough, with ends of its own for each learner.
+
+        Where all take part, a bisection leaves a few samples per learner in doubt. Each of them fits from a
+        moment of its own on, so the answer is the moment of the sample that completes d.
+        """
+        if self.leave_out:
+            return smallest(1.0, lambda time_s: self.enough(self.capacity(np.minimum(until, time_s))))
+        problem, tau, last = self.problem, self.tau, float(np.finfo(float).max)
+        costs, demand, least = problem.coefficients, problem.total_samples, problem.min_samples
+        low = min(float(costs.time_s(tau, least).max()), last)
+        high = min(float(costs.time_s(tau, np.minimum(problem.max_samples, demand)).max()), last)
+        below, above = (self.capacity(np.minimum(until, time_s)) for time_s in (low, high))
+        if (below < least).any() or not self.enough(above):
+            return None
+        if below.sum() >= demand:
+            return low
+        share = 0.5
+        while (doubtful := int((above - below).sum())) > 4 * len(tau) + 100:
+            # In turn a straight line through both ends, which is nearly what the capacity is, and the middle.
+            share = (demand - int(below.sum())) / doubtful if share == 0.5 else 0.5
+            middle = low + (high - low) * share
+            if not low < middle < high:
+                if share == 0.5:
+                    return high
+                continue
+            capacity = self.capacity(np.minimum(until, middle))
+            if capacity.sum() >= demand:
+                high, above = middle, capacity
+            else:
+                low, below = middle, capacity
+        who = np.repeat(np.arange(len(tau)), above - below)
+        batch = np.arange(1, len(who) + 1) - np.searchsorted(who, who) + below[who]
+        moment = np.sort(costs.take(who).time_s(tau[who], batch))
+        return float(moment[demand - int(below.sum()) - 1])
+
+    def least_energy(self, capacity: IntArray) -> tuple[IntArray, float | None]:
+        """Return the samples with the least energy, and a bound on it if learners may be left out."""
+        if not self.leave_out:
+            return self._fill(capacity, np.arange(len(self.tau))), None
+        able = np.flatnonzero(capacity >= self.problem.min_samples)
+        if len(able) * (self.problem.total_samples + 1) <= _CELLS:
+            return self._cheapest_set(capacity, able)
+        return self._cheap_set(capacity, able)
+
+    def _price(self) -> FloatArray:
+        """Return joules per sample."""
+        price: FloatArray = self.problem.coefficients.g2 * self.tau + self.problem.coefficients.g1
+        return price
+
+    def _fill(self, capacity: IntArray, who: IntArray) -> IntArray:
+        """Fill learners in the order of joules per sample, each with the least batch first."""
+        least = self.problem.min_samples
+        order = who[np.argsort(self._price()[who], kind="stable")]
+        room = capacity[order] - least
+        before = np.cumsum(room) - room
+        samples = np.zeros(len(self.tau), dtype=np.int64)
+        samples[order] = least + np.clip(self.problem.total_samples - least * len(who) - before, 0, room)
+        return samples
+
+    def _cheapest_set(self, capacity: IntArray, able: IntArray) -> tuple[IntArray, float]:
+        """Choose participants and samples by a dynamic programme: samples so far -> least energy."""
+        d, least, price = self.problem.total_samples, self.problem.min_samples, self._price()
+        fixed, given = self.problem.coefficients.g0, np.arange(d + 1)
+        spent = np.full((len(able) + 1, d + 1), np.inf)
+        spent[0, 0] = 0.0
+        for i, k in enumerate(able):
+            # Least energy without the price of this learner's samples, over batches from least to capacity.
+            before, width, reach = spent[i] - price[k] * given, int(capacity[k]) - least + 1, 1
+            while reach < width:
+                step = min(reach, width - reach)
+                before[step:] = np.minimum(before[step:], before[:-step])
+                reach += step
+            spent[i + 1] = spent[i]
+            taking_part = before[: d + 1 - least] + (price[k] * given[least:] + fixed[k])
+            np.minimum(spent[i + 1, least:], taking_part, out=spent[i + 1, least:])
+        samples, left = np.zeros(len(self.tau), dtype=np.int64), d
+        for i in range(len(able) - 1, -1, -1):
+            if spent[i + 1, left] < spent[i, left]:
+                k = able[i]
+                batch = np.arange(least, min(int(capacity[k]), left) + 1)
+                samples[k] = batch[np.argmin(spent[i, left - batch] + price[k] * batch)]
+                left -= int(samples[k])
+        return samples, float(spent[-1, d]) * (1 - 1e-12)
+
+    def _cheap_set(self, capacity: IntArray, able: IntArray) -> tuple[IntArray, float]:
+        """Fill learners in the order of joules per sample of a full batch; too large for the programme.
+
+        That order, with the last learner in part, is the linear relaxation and gives the bound.
+        """
+        d, least = self.problem.total_samples, self.problem.min_samples
+        fixed, room = self.problem.coefficients.g0[able], capacity[able]
+        each = self._price()[able] + fixed / room
+        order = np.argsort(each, kind="stable")
+        before = np.cumsum(room[order]) - room[order]
+        bound = float((each[order] * np.clip(d - before, 0, room[order])).sum()) * (1 - 1e-12)
+        members = able[order[before < d]]
+        if len(members) * least > d:
+            members = able[np.argsort(-room, kind="stable")[: d // least]]
+        return self._fill(capacity, members), bound
+
+    def soonest_of_equals(self, capacity: IntArray, samples: IntArray) -> IntArray:
+        """Hand out anew among the learners with the price at which the samples ran out."""
+        problem, price, more = self.problem, self._price(), samples > self.problem.min_samples
+        if not more.any():
+            return samples
+        equal = np.flatnonzero(price == price[more].max())
+        if len(equal) == 1 or (samples[equal] == capacity[equal]).all():
+            return samples
+        some = AllocationProblem(
+            problem.coefficients.take(equal),
+            problem.deadline_s[equal],
+            total_samples=int(samples[equal].sum()),
+            min_samples=problem.min_samples,
+            max_samples=capacity[equal],
+            max_epochs=int(self.tau.max()),
+        )
+        part, until = _Fixed(some, self.tau[equal], leave_out=False), np.full(len(equal), np.inf)
+        time_s = part.least_time(until)
+        room = np.minimum(part.capacity(np.minimum(until, time_s or np.inf)), capacity[equal])
+        fresh = samples.copy()
+        fresh[equal] = hand_out(Handout.PROPORTIONAL, some.total_samples, room, some.min_samples, part.tau)
+        return fresh
+
+    def shortfall(self, until: FloatArray) -> Diagnosis:
+        """Say why the given epochs do not fit, and which cycle time for all would be long enough."""
+        problem, capacity = self.problem, self.capacity(until)
+        d, least, learners = problem.total_samples, problem.min_samples, len(problem)
+        time_s = self.least_time(np.full(learners, np.inf))
+        stuck = np.flatnonzero(capacity < least)
+        if self.leave_out:
+            fits = int(strongest(capacity[capacity >= least], least, d).sum())
+        elif learners * least > d:
+            detail = f"the least batches of {learners} learners need {learners * least:,} of {d:,} samples"
+            return Diagnosis(d, 0, None, detail)
+        elif len(stuck):
+            detail = Phrase(
+                f"{len(stuck)} of {learners} learners cannot do the given epochs on {{}} = {least:,} within "
+                f"their limits (the first: {{}})",
+                "min_samples",
+                f"learner {int(stuck[0])}",
+            )
+            return Diagnosis(d, 0, time_s, detail)
+        else:
+            fits = int(capacity.sum())
+        detail = f"at the given epochs the learners carry {fits:,} of {d:,} samples"
+        return Diagnosis(d, fits, time_s, detail)
+
+    def plan(self, samples: IntArray, energy_bound_j: float | None, until: FloatArray) -> Plan:
+        """Verify the samples and return them with their costs."""
+        tau = np.where(samples > 0, self.tau, 0)
+        time_s = self.problem.coefficients.time_s(tau, samples)
+        energy_j = self.problem.coefficients.energy_j(tau, samples)
+        # Fixed epochs are given, not chosen: the staleness cap and max_epochs do not apply to them.
+        free = self.problem.replace(staleness=None, max_epochs=int(tau.max()), cycle_time_s=until)
+        broken = violations(free, tau, samples)
+        if broken:
+            raise BrokenAllocation(f"the inverse question got a broken answer: {'; '.join(broken)}")
+        total_j = float(energy_j.sum())
+        bound = None if energy_bound_j is None else min(energy_bound_j, total_j)
+        makespan_s = float(time_s.max())
+        return Plan(
+            frozen(tau), frozen(samples), makespan_s, total_j, frozen(time_s), frozen(energy_j), bound
+        )

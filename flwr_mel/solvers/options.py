@@ -1,10 +1,7 @@
 """Everybody's options in a window, and what a price proves about them.
 
-All objectives become one question. Everybody picks an option, which has an amount and a value; the amounts
-may come to a demand in sum, and the sum of values is maximised. For the epochs an option is a row of the
-window, its value the row, its amount minus the capacity, and the demand -d: not more capacity may be given up
-than there is beyond d. For the progress and its kin an option is a batch, its amount the samples, and the
-demand d.
+Every learner picks an option, which has an amount and a value; the amounts may come to a demand in sum, and
+the sum of values is maximised. An option is a batch, its amount the samples, and the demand d.
 
 * `relax` solves the linear relaxation: a sort of the steps of everybody's concave hull by value per amount.
 * The step that breaks has a price. By weak duality any price bounds the value, in integers (`bound_at`).
@@ -293,12 +290,3 @@ def total(values: npt.NDArray[np.integer]) -> int:
     if largest * len(values) < 2**62:
         return int(values.sum())
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
-
-
-def spread(values: IntArray, learners: int, who: Index) -> IntArray:
-    """Write the values of some learners among all; the others have 0."""
-    if len(values) == learners:
-        return values
-    whole = np.zeros(learners, dtype=np.int64)
-    whole[who] = values
-    return whole

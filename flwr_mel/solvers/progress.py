@@ -12,15 +12,20 @@ In a large fleet a sample of it says what every window's price is about, and one
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 
 from flwr_mel._validate import IntArray
+from flwr_mel.allocation.bisection import largest
 from flwr_mel.allocation.capacity import Capacities
+from flwr_mel.allocation.screening import spread
 from flwr_mel.solvers.batches import Terms, Window, build, terms_of
 from flwr_mel.solvers.inside import EACH, Closing, polish
+from flwr_mel.solvers.knapsack import synchronous
 from flwr_mel.solvers.options import (
     LARGE,
     WORST,
@@ -33,7 +38,6 @@ from flwr_mel.solvers.options import (
     sliding,
     total,
 )
-from flwr_mel.solvers.windows import Node, Together, best_first, last_window, synchronous
 from flwr_mel.solvers.worth import Point, Worth, best_handed_out
 
 #: Windows, or ranges of them, looked at before the rest is left to its bound.
@@ -95,7 +99,7 @@ def maximise(
     if start is None and len(capacities) <= LARGE:
         start = together(capacities, demand, worth)
     search = _Search(capacities, terms, start, work)
-    large = len(capacities) > LARGE and last <= _TOGETHER and not worth.every_batch
+    large = len(capacities) > LARGE and last <= _TOGETHER
     nodes = search.all_windows(last) if large else search.parts(1, last)
     bound, _ = best_first(nodes, search.expand, lambda: search.best.value, _VISITS)
     if search.best.value == WORST:  # nothing fitted what the relaxation left over
@@ -103,11 +107,99 @@ def maximise(
     return search.best, max(bound, search.open, search.best.value), search.closed
 
 
+def last_window(capacities: Capacities, demand: int, staleness: int, *, optional: bool) -> int:
+    """Return the last t whose window may hold an allocation that no earlier window holds."""
+    most = capacities.most_epochs
+    if optional:
+        last = largest(1, int(most.max()), lambda t: total(capacities.at(t)[most >= t]) >= demand)
+    else:
+        last = synchronous(capacities, demand)
+    # A window that reaches beyond everybody's epochs holds all later ones.
+    return min(last, max(1, int(most.max()) - staleness))
+
+
 def together(capacities: Capacities, demand: int, worth: Worth) -> Point:
-    """Let everybody do as many epochs as all can, with the best of the hand-outs."""
+    """Let all learners do as many epochs as all can, with the best of the hand-outs.
+
+    If their least batches need more than the demand, only the strongest take part.
+    """
+    seats = demand // capacities.least
+    if seats < len(capacities):
+        who = np.sort(np.argsort(capacities.at(1), kind="stable")[len(capacities) - seats :])
+        _, epochs, samples = together(capacities.take(who), demand, worth.take(who))
+        return worth.point(spread(epochs, len(capacities), who), spread(samples, len(capacities), who))
     tau = synchronous(capacities, demand)
     epochs = np.full(len(capacities), tau, dtype=np.int64)
     return best_handed_out(worth, demand, capacities.at(tau), capacities.least, epochs)
+
+
+class Node(NamedTuple):
+    """Windows that begin from `low` to `high`, a bound on what they hold, and how far they were looked at."""
+
+    bound: int
+    low: int
+    high: int
+    stage: int = 0
+
+
+def best_first(
+    nodes: Iterable[Node], expand: Callable[[Node], Iterable[Node]], known: Callable[[], int], visits: int
+) -> tuple[int, int]:
+    """Expand nodes by falling bound, of equals later windows first, while a bound exceeds what is known.
+
+    Parameters
+    ----------
+    nodes : iterable of Node
+        What holds all windows.
+    expand : callable
+        From a node to what is left of it: parts of it, or itself with a smaller bound or a higher stage.
+    known : callable
+        The value of the best allocation found.
+    visits : int
+        Nodes expanded before the rest is left to its bound.
+
+    Returns
+    -------
+    bound, visited : int
+        No window holds more than this, and how many nodes were expanded.
+    """
+    heap = [(-node.bound, -node.low, node) for node in nodes]
+    heapify(heap)
+    visited = 0
+    while heap and -heap[0][0] > known() and visited < visits:
+        node = heappop(heap)[2]
+        visited += 1
+        for part in expand(node):
+            heappush(heap, (-part.bound, -part.low, part))
+    return max(known(), -heap[0][0] if heap else known()), visited
+
+
+class Together:
+    """Windows that one price bounds together, and the prices that a sample of the fleet suggests for them.
+
+    Parameters
+    ----------
+    bounds : mapping of int to int
+        What is known of the windows.
+    at_price : callable
+        From a price to bounds of all windows.
+    """
+
+    def __init__(self, bounds: Mapping[int, int], at_price: Callable[[Price], Mapping[int, int]]) -> None:
+        self.bounds, self.at_price = dict(bounds), at_price
+        self.prices: dict[int, Price] = {}
+
+    def tighten(self, price: Price) -> None:
+        """Lower the bounds of all windows by what a price proves."""
+        for t, bound in self.at_price(price).items():
+            self.bounds[t] = min(self.bounds[t], bound)
+
+    def lowered(self, node: Node) -> Node | None:
+        """Return a window's node with a smaller bound, if it has one, or if its own price proves one."""
+        if self.bounds[node.low] == node.bound and node.low in self.prices:
+            self.tighten(self.prices.pop(node.low))
+        bound = self.bounds[node.low]
+        return node._replace(bound=bound) if bound < node.bound else None
 
 
 class _Search(Together):

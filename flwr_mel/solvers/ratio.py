@@ -13,23 +13,110 @@ middle.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import sqrt
 
 import numpy as np
 
-from flwr_mel._validate import IntArray, complain
+from flwr_mel._validate import IntArray, Phrase, complain
+from flwr_mel.allocation.allocate import Proposal
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.allocation.objectives import PerCost
+from flwr_mel.allocation.objectives import Goal, PerCost, Progress
 from flwr_mel.allocation.problem import AllocationProblem
-from flwr_mel.allocation.screening import carried, smallest
-from flwr_mel.solvers.options import spread
+from flwr_mel.allocation.screening import carried, smallest, spread, take_part
+from flwr_mel.allocation.solution import Diagnosis, Infeasible, Reason, Status
+from flwr_mel.solvers.knapsack import best_epochs
+from flwr_mel.solvers.options import LARGE
 from flwr_mel.solvers.progress import WORK, maximise, together
-from flwr_mel.solvers.worth import Worth, less_energy
+from flwr_mel.solvers.worth import Point, Worth, best_handed_out, less_energy
 
 #: Steps of Dinkelbach's method, and cycle times looked at.
 _STEPS, _TIMES = 30, 120
+
+
+#: Objectives that are no integers count as met from here on.
+_NEARLY = 1 + 1e-9
+
+
+def propose(problem: AllocationProblem, goal: Goal, *, leave_out: bool) -> Proposal:
+    """Propose the allocation with the most progress, or progress per cost, or raise `Infeasible`.
+
+    Parameters
+    ----------
+    problem : AllocationProblem
+        The learners and the limits.
+    goal : Goal
+        The progress, with or without a cap on shares, or `PerCost`.
+    leave_out : bool
+        Whether learners that can take part may be left out.
+    """
+    if isinstance(goal, Progress):
+        problem = _shared(problem, goal, leave_out=leave_out)
+    able, mine, excluded = take_part(problem, leave_out=leave_out)
+    d, learners = problem.total_samples, len(problem)
+    if isinstance(goal, PerCost):
+        found = best_ratio(problem, goal, optional=leave_out)
+        epochs, samples, bound = found.epochs[able], found.samples[able], max(found.bound, found.value)
+        optimal, stats = bound <= found.value * _NEARLY, {"times": found.times}
+    else:
+        start = _handed_out(mine, d, problem.staleness) if len(able) <= min(LARGE, d // mine.least) else None
+        point, bound, windows = maximise(mine, d, problem.staleness, start, optional=leave_out)
+        epochs, samples, optimal, stats = (
+            point.epochs,
+            point.samples,
+            bound == point.value,
+            {"windows": windows},
+        )
+    excluded |= {int(k): Reason.WEAK for k in able[epochs == 0]}
+    status = Status.OPTIMAL if optimal else Status.FEASIBLE
+    whole = spread(epochs, learners, able), spread(samples, learners, able)
+    return Proposal(*whole, bound, status, excluded, stats, goal)
+
+
+def _fits(problem: AllocationProblem, *, leave_out: bool) -> bool:
+    try:
+        take_part(problem, leave_out=leave_out)
+    except Infeasible:
+        return False
+    return True
+
+
+def _handed_out(mine: Capacities, demand: int, staleness: int) -> Point:
+    """Begin the search for progress with the best hand-out of the epochs' optimum."""
+    best = best_epochs(mine, demand, staleness)
+    return best_handed_out(Worth(), demand, mine.at(best.epochs), mine.least, best.epochs)
+
+
+def _shared(problem: AllocationProblem, goal: Progress, *, leave_out: bool) -> AllocationProblem:
+    """Return the problem in which no learner may have more than its share, or raise `Infeasible`."""
+
+    def capped(total: int) -> AllocationProblem:
+        return problem.replace(max_samples=np.minimum(problem.max_samples, goal.most(total)))
+
+    d, most = problem.total_samples, goal.most(problem.total_samples)
+    if most < problem.min_samples:
+        detail = Phrase(
+            f"a share of {goal.max_share:g} of {d:,} samples is {most:,}, below {{}} = "
+            f"{problem.min_samples:,}",
+            "min_samples",
+        )
+        raise Infeasible(Diagnosis(d, 0, None, detail))
+    try:
+        take_part(capped(d), leave_out=leave_out)
+    except Infeasible as infeasible:
+        # The cap shrinks with the total, and so does what is carried. So the largest total is the first that
+        # its own cap lets through.
+        fits = infeasible.diagnosis.carried
+        while fits >= problem.min_samples:
+            fewer = capped(fits).replace(total_samples=fits)
+            now = min(carried(fewer, leave_out=leave_out), fits)
+            if now == fits:
+                break
+            fits = now
+        fits = fits if fits and _fits(capped(fits).replace(total_samples=fits), leave_out=leave_out) else 0
+        raise Infeasible(replace(infeasible.diagnosis, carried=fits)) from None
+    return capped(d)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,10 +142,10 @@ def best_ratio(problem: AllocationProblem, goal: PerCost, *, optional: bool) -> 
     optional : bool
         Whether learners that can take part may be left out.
     """
-    last = problem.cycle_time_s
+    last, d = problem.cycle_time_s, problem.total_samples
     if not goal.seconds:
         return _within(problem, goal, last, last, optional=optional)
-    first = smallest(last, lambda time_s: carried(_until(problem, time_s)) >= problem.total_samples)
+    first = smallest(last, lambda time_s: carried(_until(problem, time_s), leave_out=optional) >= d)
     first = last if first is None else min(first, last)
     # From these moments on one more learner takes part.
     joins = np.unique(problem.coefficients.time_s(1, problem.min_samples))

@@ -3,7 +3,7 @@
 Suggest: solve the relaxed *synchronous* problem (Eq_13_RelaxedProblem), by the paper's SDP or exactly
 by bisection. Improve: coordinate descent on the relaxed *asynchronous* problem. One d_k alone cannot
 move while sum d_k = d holds, so the coordinates are pairs: samples go from learner i to learner j, tau_i
-and tau_j follow, everybody else stays. Round: floor, as published. What the paper lacks is added
+and tau_j follow, all others stay. Round: floor, as published. What the paper lacks is added
 behind: the samples lost by the floor are handed out again, and the same coordinates go on in integers.
 """
 
@@ -20,18 +20,16 @@ from flwr_mel.allocation.bisection import largest_real
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.allocation.problem import AllocationProblem
-from flwr_mel.allocation.screening import diagnose, screen
-from flwr_mel.allocation.solution import Infeasible, Status
-from flwr_mel.solvers.epochs import rows_of, upper_bounds
+from flwr_mel.allocation.screening import spread, take_part
+from flwr_mel.allocation.solution import Status
 from flwr_mel.solvers.exact import option
-from flwr_mel.solvers.options import WORST, relax, total
+from flwr_mel.solvers.knapsack import bound_epochs, synchronous
 from flwr_mel.solvers.sdp import Suggestion, suggest_sdp
-from flwr_mel.solvers.windows import synchronous, useful_table
 
 #: Most sweeps over all learners; the share of epochs a sweep must add; the least gain of one exchange.
 _SWEEPS, _WORTHWHILE, _TOLERANCE = 50, 1e-5, 1e-9
-#: An integer step changes a learner's epochs by at most this.
-_STRIDE = 8
+#: An integer step changes a learner's epochs by at most this; the change of capacity of one that cannot.
+_STRIDE, _NEVER = 8, -(2**61)
 
 
 class Suggest(StrEnum):
@@ -75,18 +73,15 @@ class SuggestImprove:
 
     def solve(self, problem: AllocationProblem) -> Proposal:
         """Propose an allocation with a bound, or raise `Infeasible`."""
-        capacities, d = Capacities.of(problem), problem.total_samples
-        able, excluded = screen(capacities)
-        if not len(able) or total(capacities.take(able).at(1)) < d:
-            raise Infeasible(diagnose(problem))
-        mine = capacities.take(able)
+        able, mine, excluded = take_part(problem)
+        d = problem.total_samples
         candidate, stats = self._suggest(mine, d)
         samples = project(candidate, mine, d)
         suggested = np.full(len(mine), own_epochs(mine, samples).min())
         tau, samples = improve(mine, problem.staleness, samples)
         floored = np.clip(np.floor(tau).astype(np.int64), 1, mine.most_epochs)
         best = settle(mine, problem.staleness, d, floored)
-        bound = max(certificate(mine, problem.staleness, d), total(best))
+        bound = max(bound_epochs(mine, d, problem.staleness), int(best.sum()))
         for stage, epochs in (
             ("suggested", suggested),
             ("improved", tau),
@@ -95,12 +90,10 @@ class SuggestImprove:
         ):
             stats[f"epochs_{stage}"] = float(epochs.sum()) / len(problem)
         stats["samples_lost"] = d - int(np.floor(samples).sum())
-        epochs_all = np.zeros(len(problem), dtype=np.int64)
-        samples_all = np.zeros(len(problem), dtype=np.int64)
-        epochs_all[able] = best
-        samples_all[able] = hand_out(self.handout, d, mine.at(best), problem.min_samples, best)
-        status = Status.OPTIMAL if bound == total(best) else Status.FEASIBLE
-        return Proposal(epochs_all, samples_all, bound, status, excluded, stats)
+        samples_ = hand_out(self.handout, d, mine.at(best), problem.min_samples, best)
+        status = Status.OPTIMAL if bound == int(best.sum()) else Status.FEASIBLE
+        whole = spread(best, len(problem), able), spread(samples_, len(problem), able)
+        return Proposal(*whole, bound, status, excluded, stats)
 
     def _suggest(self, mine: Capacities, demand: int) -> tuple[FloatArray, dict[str, float | str]]:
         best = relaxed_synchronous(mine, demand)
@@ -294,7 +287,7 @@ def settle(capacities: Capacities, staleness: int, demand: int, epochs: IntArray
         base = start + direction
         while 1 <= base <= highest:
             fresh = _in_window(capacities, staleness, demand, best, base)
-            if total(fresh) <= total(best):
+            if fresh.sum() <= best.sum():
                 break
             best, base = fresh, base + direction
     return best
@@ -303,15 +296,15 @@ def settle(capacities: Capacities, staleness: int, demand: int, epochs: IntArray
 def _in_window(capacities: Capacities, staleness: int, demand: int, epochs: IntArray, base: int) -> IntArray:
     """Bring everybody into [base, base + c], lower whom the demand requires, then raise and exchange."""
     top = np.minimum(capacities.most_epochs - base, staleness)
-    table = useful_table(capacities, base, base + int(top.max()), demand)
+    table = np.minimum(capacities.table(base, base + int(top.max())), demand)
     rows, who = np.clip(epochs - base, 0, top), np.arange(len(epochs))
     steps = np.array([*range(-_STRIDE, 0), *range(1, _STRIDE + 1)])[:, None]
     gain = np.arange(1, _STRIDE + 1)[:, None] - np.arange(_STRIDE, -1, -1)
     while True:
         here = table[rows, who]
-        slack = total(here) - demand
+        slack = int(here.sum()) - demand
         to = rows + steps
-        change = np.where((to >= 0) & (to <= top), table[np.clip(to, 0, top), who] - here, WORST)
+        change = np.where((to >= 0) & (to <= top), table[np.clip(to, 0, top), who] - here, _NEVER)
         if slack < 0:
             # Most capacity per epoch given up.
             k = int(np.argmax(change[_STRIDE - 1]))
@@ -326,36 +319,7 @@ def _in_window(capacities: Capacities, staleness: int, demand: int, epochs: IntA
         if not useful.any():
             return base + rows
         most = gain == gain[useful].max()
-        up, down = np.unravel_index(np.argmax(np.where(useful & most, slack_change, WORST)), gain.shape)
+        up, down = np.unravel_index(np.argmax(np.where(useful & most, slack_change, _NEVER)), gain.shape)
         rows[picked[_STRIDE + up]] += up + 1
         if down < _STRIDE:
             rows[picked[down]] -= _STRIDE - down
-
-
-def certificate(capacities: Capacities, staleness: int, demand: int) -> int:
-    """Bound sum_k tau_k over all integer allocations, by the linear relaxation of every window.
-
-    Every allocation lies in a window [t, t + c] with sync - c <= t <= sync (see
-    `flwr_mel.solvers.epochs`). A price bounds all windows at once; the most promising window is
-    relaxed again until its own price stands behind its bound.
-
-    Parameters
-    ----------
-    capacities : Capacities
-        Of learners that all take part.
-    staleness : int
-        c.
-    demand : int
-        d.
-    """
-    most, sync = capacities.most_epochs, synchronous(capacities, demand)
-    first, last = max(1, sync - staleness), min(sync + staleness, int(most.max()))
-    table = rows_of(capacities, first, last, demand)
-    bounds = [(last - first) * len(capacities)] * (sync - first + 1)
-    done: set[int] = set()
-    while (window := max(range(len(bounds)), key=bounds.__getitem__)) not in done:
-        done.add(window)
-        price = relax(table.rows(slice(window, window + staleness + 1)), -demand).price
-        fresh = upper_bounds(table, staleness + 1, price, demand, len(bounds))
-        bounds = [min(old, new) for old, new in zip(bounds, fresh, strict=True)]
-    return first * len(capacities) + max(bounds)

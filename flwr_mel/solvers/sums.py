@@ -50,11 +50,6 @@ class Programme:
         Losses above it are of no interest; whoever finds something better lowers it.
     last : int
         Sums above it are of no interest.
-    decline : int
-        Where less is never better: a sum counts only if no larger one has a loss smaller by so much per unit.
-        0: every sum counts.
-    limit : int
-        Entries looked at before the search is given up.
     settled : sequence of int
         Who has one option only, from `everybody_free` on.
     """
@@ -63,21 +58,12 @@ class Programme:
     losses: Sequence[IntArray]
     budget: int
     last: int = 2**62
-    decline: int = 0
-    limit: int = 2**62
-    entries: int = 0
     settled: Sequence[int] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Whether the search was not given up."""
-        return self.entries <= self.limit
 
     def add(self, sums: Sums, k: int) -> Sums:
         """Add a learner at each of its options."""
         size, loss = self.sizes[k], self.losses[k]
-        self.entries += len(sums.at) * len(size)
-        if not len(sums.at) or not len(size) or not self.complete:
+        if not len(sums.at) or not len(size):
             return NONE
         at, lost = self._merged(sums, size, loss)
         if len(lost) > _FEW:
@@ -89,11 +75,6 @@ class Programme:
                 at, lost = at[low:high], lost[low:high]
             else:
                 at, lost = at[alive], lost[alive]
-        if self.decline and len(at) > 1:
-            worth = lost + self.decline * at
-            best = np.minimum.accumulate(worth[::-1])[::-1]
-            front = np.append(worth[:-1] < best[1:], True)
-            at, lost = at[front], lost[front]
         return Sums(at, lost, k, sums)
 
     def _merged(self, sums: Sums, size: IntArray, loss: IntArray) -> tuple[IntArray, IntArray]:

@@ -1,8 +1,8 @@
-"""What epochs on a batch are worth, in integers: the progress, the progress less costs, steps less drift."""
+"""What epochs on a batch are worth, in integers: the progress, the progress less costs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from flwr_mel._validate import FloatArray, IntArray
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.handout import Handout, hand_out
-from flwr_mel.allocation.objectives import Drift, weighted_squares
+from flwr_mel.allocation.objectives import weighted_squares
 from flwr_mel.solvers.options import total
 
 Who = npt.NDArray[np.intp] | slice | int
@@ -40,11 +40,6 @@ class Worth:
     unit: int = 1
     costs: tuple[FloatArray, FloatArray, FloatArray] | None = None
     floor: float = -np.inf
-
-    @property
-    def every_batch(self) -> bool:
-        """Whether every batch is an option, because the worth is not convex between capacities."""
-        return False
 
     def of(self, who: Who, epochs: IntArray, batch: IntArray) -> IntArray:
         """Return the worth of epochs on batches; the last axis runs over learners `who`."""
@@ -83,7 +78,7 @@ class Worth:
 
     def point(self, epochs: IntArray, samples: IntArray) -> Point:
         """Give an allocation its value."""
-        if self.costs is None and self.unit == 1 and not self.every_batch:
+        if self.costs is None and self.unit == 1:
             return Point(weighted_squares(epochs, samples), epochs, samples)
         worth = np.where(samples > 0, self.of(np.arange(len(samples)), epochs, samples), 0)
         return Point(total(worth), epochs, samples)
@@ -95,40 +90,6 @@ class Worth:
             return worth
         two, one, zero = (float(cost.max()) for cost in self.costs)
         return max(worth, int(min((two * top + one) * most + zero, -self.floor)) + 1)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Steps(Worth):
-    """Effective steps less drift, in units of 1 / `unit`, rounded up.
-
-    For a given batch concave in the epochs; in the batch first convex, then concave.
-    """
-
-    goal: Drift = field(default_factory=lambda: Drift(0.0))
-    demand: int = 1
-
-    @property
-    def every_batch(self) -> bool:
-        """The lemma fails here."""
-        return True
-
-    def of(self, who: Who, epochs: IntArray, batch: IntArray) -> IntArray:  # noqa: ARG002 - all are alike
-        """Return the worth of epochs on batches."""
-        return np.ceil(self.unit * self.goal.worth(epochs, batch, self.demand)).astype(np.int64)
-
-    def epochs(self, who: Who, first: int, most: IntArray, batch: IntArray) -> IntArray:
-        """Return the best epochs: next to where another step would cost as much as it brings."""
-        if not self.goal.penalty:
-            return most
-        peak = 0.5 * (1 + 1 / self.goal.penalty) * self.goal.batch_size / np.maximum(batch, 1)
-        fewer = np.clip(np.floor(peak), np.minimum(first, most), most).astype(np.int64)
-        more = np.minimum(fewer + 1, most)
-        return np.where(self.of(who, more, batch) > self.of(who, fewer, batch), more, fewer)
-
-    def largest(self, top: int, most: int) -> int:
-        """Return a number that no worth exceeds, nor falls below its negative."""
-        steps = top * most / self.goal.batch_size
-        return int(self.unit * steps * (1 + self.goal.penalty * steps) * most / self.demand) + 1
 
 
 def best_handed_out(worth: Worth, demand: int, room: IntArray, least: int, epochs: IntArray) -> Point:
@@ -147,14 +108,6 @@ def less_energy(mine: Capacities, demand: int, price: float) -> Worth:
     c, factor = mine.coefficients, price * demand * unit
     floor = -float((len(mine) + 1) * unit * largest)
     return Worth(unit, (factor * c.g2, factor * c.g1, factor * c.g0), floor)
-
-
-def less_drift(mine: Capacities, demand: int, goal: Drift) -> Steps:
-    """Return the worth of steps less drift, in units fine enough for a bound."""
-    plain = Steps(_SIZE, goal=goal, demand=demand)
-    top = int((mine.most_epochs).max())
-    most = min(demand, int(mine.at(1).max()))
-    return replace(plain, unit=_unit(plain.largest(top, most) // _SIZE + 1))
 
 
 def _unit(largest: int) -> int:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Console, Progress
+from rich.console import Console
+from rich.progress import Progress
 
 from flwr_mel import __version__, wire
 from flwr_mel._files import atomically

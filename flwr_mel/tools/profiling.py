@@ -285,12 +285,11 @@ def load_function(where: str) -> Callable[..., Any]:
     try:
         inspect.signature(function).bind(samples=1, epochs=1)
     except TypeError as error:
-        rule, got = (
-            "a function that can be called as train(samples=100, epochs=1)",
-            inspect.signature(function),
-        )
-        raise complain("train", rule, f"train{got}", f"{str(error).capitalize()}.") from None
-    return function
+        rule = "a function that can be called as train(samples=100, epochs=1)"
+        received = f"train{inspect.signature(function)}"
+        raise complain("train", rule, received, f"{str(error).capitalize()}.") from None
+    found: Callable[..., Any] = function
+    return found
 
 
 def _from_file(path: Path) -> ModuleType:

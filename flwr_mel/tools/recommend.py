@@ -221,8 +221,10 @@ def regimes_of(problem: AllocationProblem) -> Regimes:
 
     def relaxed(time: float, energy: float) -> float:
         # The learners stay the same: one more straggler would hide what the rest gains.
-        limits = {"cycle_time_s": mine.cycle_time_s * time, "energy_limit_j": mine.energy_limit_j * energy}
-        return relaxed_synchronous(replace(mine, **limits), problem.total_samples)
+        eased = replace(
+            mine, cycle_time_s=mine.cycle_time_s * time, energy_limit_j=mine.energy_limit_j * energy
+        )
+        return relaxed_synchronous(eased, problem.total_samples)
 
     tau = relaxed(1, 1)
     both = relaxed(2, 2) / tau

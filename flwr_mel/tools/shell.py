@@ -62,7 +62,7 @@ class Commands(TyperGroup):
         """Run, and exit as `standalone_mode` asks, with our form of error messages."""
 
         def run() -> Any:
-            code = super(Commands, self).main(*args, standalone_mode=False, **extra)
+            code = super(Commands, self).main(*args, standalone_mode=False, **extra)  # type: ignore[misc]
             sys.stdout.flush()  # while an error can still be told
             return code
 

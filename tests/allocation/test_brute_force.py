@@ -8,7 +8,7 @@ import pytest
 from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, allocate, fastest, greenest
 from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove, epochs
+from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove, knapsack, prices
 from tests.allocation import oracle
 from tests.allocation.oracle import KINDS, random_problem
 
@@ -40,16 +40,16 @@ def test_allocations_equal_enumeration(kind, trials):
         problem = random_problem(rng, kind)
         for subsets, exclude in ((False, "infeasible"), (True, "optimal")):
             best = oracle.best_epochs(problem, subsets=subsets)
-            for solver in (Exact(exclude=exclude), Exact(exclude=exclude, core=1)):
-                found = allocate(problem, solver, throw=False)
+            for few in (64, 0):  # all windows at once, and by prices
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(knapsack, "_FEW", few)
+                    found = allocate(problem, Exact(exclude=exclude), throw=False)
                 assert found.status.ok == (best is not None)
                 if best is None:
                     continue
                 solved += 1
                 assert violations(problem, found.epochs, found.samples) == []
-                assert int(found.epochs.sum()) <= best <= round(found.bound * len(problem))
-                if found.status is Status.OPTIMAL or solver.core > 1:
-                    assert int(found.epochs.sum()) == best == round(found.bound * len(problem))
+                assert int(found.epochs.sum()) == best == round(found.bound * len(problem))
         other = allocate(problem, SuggestImprove(suggest="bisection"), throw=False)
         best = oracle.best_epochs(problem)
         assert other.status.ok == (best is not None)
@@ -199,13 +199,15 @@ def test_who_cannot_take_part_needs_no_least_batch():
         found = allocate(dead(250), solver)
         assert found.samples.sum() == 250
         assert list(found.excluded) == [2]
-    with pytest.raises(ValueError, match=r"at least learners \* min_samples = 2 \* 100 = 200, got 199"):
-        dead(199)
+    for solver in (Exact(), Exact(objective="progress"), SuggestImprove(suggest="bisection")):
+        with pytest.raises(Infeasible, match="least batches of 2 learners need 200 of 199"):
+            allocate(dead(199), solver)
+    assert sorted(allocate(dead(199), Exact(exclude="optimal")).samples.tolist()) == [0, 0, 199]
     # Equal batches are for everybody.
     with pytest.raises(Infeasible, match=r"equal batch of 83 samples is below min_samples = 100"):
         allocate(dead(250), EqualBatches())
     for question in (fastest, greenest):
-        with pytest.raises(Infeasible, match="3 learners of at least 100 samples each need 300 of 250"):
+        with pytest.raises(Infeasible, match="least batches of 3 learners need 300 of 250"):
             question(dead(250), 1)
 
 
@@ -242,9 +244,10 @@ def test_leaving_out_beyond_the_core_claims_nothing_unproven(monkeypatch):
     problems = [competing_sets(seed) for seed in (2744, 4052, 6041, 6221, *range(200))]
     best = [allocate(problem, Exact(exclude="optimal"), throw=False) for problem in problems]
     assert int(best[0].epochs.sum()) == oracle.best_epochs(problems[0], subsets=True) == 15
-    monkeypatch.setattr(epochs, "_FEW", 1)
+    monkeypatch.setattr(knapsack, "_FEW", 0)
+    monkeypatch.setattr(prices, "_CORES", (1,))
     for problem, optimum in zip(problems, best, strict=True):
-        found = allocate(problem, Exact(exclude="optimal", core=1), throw=False)
+        found = allocate(problem, Exact(exclude="optimal"), throw=False)
         assert found.status.ok == optimum.status.ok
         assert found.mean_epochs <= optimum.mean_epochs <= found.bound
         assert found.status is not Status.OPTIMAL or found.mean_epochs == optimum.mean_epochs

@@ -45,8 +45,7 @@ def problems(draw):
 SOLVERS = [
     Exact(),
     Exact(handout="even", exclude="optimal"),
-    Exact(handout="strongest-first", tie_break="spread"),
-    Exact(core=1),
+    Exact(handout="strongest-first"),
     EqualBatches(),
     SuggestImprove(suggest="bisection"),
 ]
@@ -67,7 +66,7 @@ def test_every_solver_keeps_every_limit(solver, problem):
     assert (solution.time_s <= problem.cycle_time_s).all()
     assert (solution.energy_j <= problem.energy_limit_j).all()
     assert set(solution.excluded) == set(np.flatnonzero(solution.epochs == 0).tolist())
-    if isinstance(solver, Exact) and solver.core > 1:
+    if isinstance(solver, Exact):
         assert solution.status is Status.OPTIMAL
 
 

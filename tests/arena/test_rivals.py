@@ -24,7 +24,7 @@ from mel_simulation.arena.rounds import average, epoch_seconds
 from mel_simulation.arena.setting import Setting
 from mel_simulation.arena.world import World
 
-from flwr_mel.orchestrator.averaging import Average
+from flwr_mel.cycle.options import Average
 
 SMALL = Setting("small", "Small", "digits", samples=400, learners=8, targets=(0.99,), rounds=3)
 

@@ -100,8 +100,9 @@ def run_rounds(
             at = np.array(known)
             costs = Coefficients(*np.array([estimates[k].costs() for k in known]).T)
             if cycle_time_s is None:
+                expected = Coefficients(*np.array([estimates[k].costs(expected=True) for k in known]).T)
                 wanted = round_time(
-                    costs,
+                    expected,
                     fleet.epochs[at],
                     fleet.held[at],
                     min_samples=LEAST,

@@ -6,6 +6,7 @@ from flwr_mel import Estimation, wire
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.plan import Follows
 from flwr_mel.records import Outcome
+from flwr_mel.strategy import final_line
 from tests.cycle.tools import App, Run, declared
 
 SLOW = (1, 1, 3, 10)
@@ -38,7 +39,9 @@ def test_epochs_that_were_not_counted_are_not_reported_as_done():
 
 def test_hard_coded_epochs_and_all_samples_leave_nothing_to_plan():
     run = run_of(own=3, named=False, reads=False, chooses=False)
-    assert all(record.status == "baseline" for record in run.records)
+    first, *others = (record.status for record in run.records)
+    assert (first, set(others)) == ("baseline", {"own work"})
+    assert final_line(run.records).startswith("no gain: 4 of 4 clients do not follow their tasks")
     assert len(notes(run, "does not follow its epochs")) == 1
     assert len(notes(run, "uses all its samples")) == 1
 

@@ -123,7 +123,6 @@ def test_equal_numbers_of_other_types_are_the_same():
     assert device(cpu_hz=np.float32(1e9), max_samples=np.int64(5)) == device(cpu_hz=10**9, max_samples=5.0)
     assert type(device(max_samples=5.0).max_samples) is int
     assert workload(features=np.int32(10), bits_per_feature=Fraction(8)) == workload()
-    assert Exact(core=5.0) == Exact(core=5)
     assert type(problem(total_samples=2000.0).total_samples) is int
 
 

@@ -16,7 +16,7 @@ from mel_simulation.scenario.data import embedded
 from mel_simulation.scenario.network import initial_weights
 from rich.console import Console
 
-from flwr_mel.learners.paper import PAPER_CLASSES
+from flwr_mel.paper import PAPER_CLASSES
 from tests.simulation.tools import cli, finished, record
 
 

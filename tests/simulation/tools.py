@@ -11,8 +11,8 @@ from mel_simulation.scenario.network import initial_weights
 from typer.testing import CliRunner
 
 from flwr_mel.checkpoint import Checkpoint
-from flwr_mel.tools.cli import app
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.tools.cli import app
 
 #: Of the run that others are compared with.
 CYCLES = 3

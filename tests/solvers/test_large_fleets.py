@@ -6,7 +6,7 @@ import pytest
 from bench.problems import fleet_problem
 from flwr_mel import Status, allocate
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.solvers import Exact, epochs, options, windows
+from flwr_mel.solvers import Exact, knapsack, options, prices
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -40,8 +40,8 @@ def test_the_shortcuts_change_nothing(monkeypatch, time_s, energy_j, staleness):
     problem = fleet_problem(3000, time_s, energy_j, staleness)
     plain = allocate(problem, Exact())
     assert plain.status is Status.OPTIMAL
-    monkeypatch.setattr(options, "_BLOCK", 500)
-    for module in (options, epochs, windows):
+    monkeypatch.setattr(prices, "_BLOCK", 500)
+    for module in (prices, knapsack):
         monkeypatch.setattr(module, "LARGE", 500)
     short = allocate(problem, Exact())
     assert short.bound == plain.bound
@@ -54,7 +54,7 @@ def test_a_large_fleet_is_within_one_epoch_of_its_bound():
     solution = allocate(problem, Exact())
     assert (solution.bound - solution.mean_epochs) * len(problem) <= 1 + 1e-6
     caps = Capacities.of(problem)
-    sync = windows.synchronous(caps, problem.total_samples)
+    sync = knapsack.synchronous(caps, problem.total_samples)
     assert caps.at(sync).sum() >= problem.total_samples > caps.at(sync + 1).sum()
 
 

@@ -9,7 +9,7 @@ from flwr_mel import AllocationProblem, Coefficients, Handout, Infeasible, Reaso
 from flwr_mel.allocation.allocate import BrokenAllocation, Proposal, violations
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.objectives import Objective, weighted_squares
-from flwr_mel.solvers import EqualBatches, Exact, exact, options, progress
+from flwr_mel.solvers import EqualBatches, Exact, options, progress, ratio
 from flwr_mel.solvers.progress import maximise
 from flwr_mel.solvers.worth import Point
 from tests.zoo import KINDS, paper_problem, random_problem
@@ -194,7 +194,7 @@ def test_infeasible_and_bad_options():
         allocate(problem, PROGRESS)
     with pytest.raises(
         ValueError,
-        match=r"objective must be one of 'epochs', 'progress', 'soonest', 'cheapest', 'drift:0\.01'",
+        match=r"objective must be one of 'epochs', 'progress', 'soonest', 'cheapest', 'per-cost:1,0\.1'",
     ):
         Exact(objective="accuracy")
     quick = Coefficients([1e-9], [0.0], [0.0], [0.0], [0.0], [0.0])
@@ -230,7 +230,7 @@ def test_every_solution_tells_its_progress():
 
 def test_a_large_fleets_shortcuts_keep_the_bound(monkeypatch):
     plain = [allocate(paper_problem(seed, 10, 10, 2, learners=60), PROGRESS) for seed in range(4)]
-    for module in (options, progress, exact):
+    for module in (options, progress, ratio):
         monkeypatch.setattr(module, "LARGE", 16)
     for seed, whole in enumerate(plain):
         short = allocate(paper_problem(seed, 10, 10, 2, learners=60), PROGRESS)

@@ -138,7 +138,7 @@ def test_a_given_time_is_used_unless_it_is_too_short_for_the_least_tasks():
 
 def test_no_learner_can_take_part():
     costs = Coefficients([0.1], [0.0], [0.0], [1.0], [0.0], [5.0])
-    with pytest.raises(Infeasible, match="no learner can do one epoch"):
+    with pytest.raises(Infeasible, match="No learner can do one epoch"):
         best_round(costs, 4.0)
 
 

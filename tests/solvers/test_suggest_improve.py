@@ -12,8 +12,9 @@ from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
 from flwr_mel.solvers import Exact, SuggestImprove
+from flwr_mel.solvers.knapsack import bound_epochs
 from flwr_mel.solvers.sdp import Boxes, lifted, suggest_sdp
-from flwr_mel.solvers.suggest_improve import Suggest, certificate, improve, own_epochs, project
+from flwr_mel.solvers.suggest_improve import Suggest, improve, own_epochs, project
 
 LAYERS = (784, 300, 124, 60, 10)
 MODES = tuple(Suggest)
@@ -133,7 +134,7 @@ def test_certificate_is_the_best_of_the_windows_and_never_below_the_optimum():
         for seed in range(4):
             problem = paper_problem(10, 20, staleness, seed)
             best = allocate(problem, Exact())
-            bound = certificate(able(problem), staleness, problem.total_samples)
+            bound = bound_epochs(able(problem), problem.total_samples, staleness)
             assert best.status is Status.OPTIMAL
             # The relaxation has at most one broken step, worth at most c.
             assert 0 <= bound - best.epochs.sum() <= staleness

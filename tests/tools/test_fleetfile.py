@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from flwr_mel.devices import Measured
+from flwr_mel.paper import PaperFleet
+from flwr_mel.devices import watts
+from flwr_mel.paper import PAPER_LAYERS
 
 from flwr_mel import AllocationProblem, Channel, Coefficients, Device, InputError, Workload, paper_fleet
-from flwr_mel.learners import Measured, PaperFleet
-from flwr_mel.learners.channel import watts
-from flwr_mel.learners.paper import PAPER_LAYERS
 from flwr_mel.tools.fleetfile import Fleet, parse_fleet, read_fleet, write_fleet, write_fleet_csv
 from tests.tools.commands import refused, run
 

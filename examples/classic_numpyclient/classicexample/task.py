@@ -19,7 +19,7 @@ class Net(nn.Sequential):
 
 @cache
 def digits():
-    """Return 1,797 digits, in one order for everybody."""
+    """Return 1,797 digits, in the same order on every node."""
     data = load_digits()
     order = torch.randperm(len(data.target), generator=torch.Generator().manual_seed(0))
     x = torch.tensor(data.data / 16.0, dtype=torch.float32)

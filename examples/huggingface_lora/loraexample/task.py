@@ -38,7 +38,7 @@ def get_model(r):
 
 @cache
 def load_sentences():
-    """Return all digits as sentences, in one order for everybody."""
+    """Return all digits as sentences, in the same order on every node."""
     data = load_digits()
     order = np.random.default_rng(0).permutation(len(data.target))
     words = data.data[order].astype(np.int64)

@@ -30,7 +30,7 @@ class Net(nn.Module):
 
 @cache
 def load_images():
-    """Return 5,000 images of MNIST, shuffled once for everybody, the last 1,000 for testing."""
+    """Return 5,000 images of MNIST, in the same order on every node, the last 1,000 for testing."""
     rows = np.loadtxt(mnist.DATA_PATH, delimiter=",", dtype=np.uint8)  # mnist_data() parses for seconds
     rows = rows[np.random.default_rng(0).permutation(len(rows))]
     x = torch.tensor(rows[:, :-1] / 255.0, dtype=torch.float32).reshape(-1, 1, 28, 28)

@@ -1,4 +1,4 @@
-"""The client: fits a scikit-learn model for a few passes."""
+"""The client: fits a scikit-learn model for a fixed number of epochs."""
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -14,7 +14,7 @@ def train(msg: Message, context: Context):
     model = get_model(msg.content["arrays"].to_numpy_ndarrays())
 
     x, y = load_data(context.node_config["partition-id"], context.node_config["num-partitions"])
-    losses = fit(model, x, y, context.run_config["local-epochs"])
+    losses = fit(model, x, y)
 
     metrics = {"train-loss": losses[-1], "epochs-run": len(losses), "num-examples": len(x)}
     arrays = ArrayRecord([model.coef_, model.intercept_])

@@ -16,10 +16,10 @@ def get_model(params):
     return model
 
 
-def fit(model, x, y, local_epochs):
+def fit(model, x, y, epochs=3):
     """Go over the data several times; return the log loss after each."""
     losses = []
-    for _ in range(local_epochs):
+    for _ in range(epochs):
         model.partial_fit(x, y, classes=np.arange(10))
         losses.append(log_loss(y, model.predict_proba(x), labels=np.arange(10)))
     return losses
@@ -32,7 +32,7 @@ def get_initial_params():
 
 @cache
 def load_split():
-    """Return the digits, in one order for everybody."""
+    """Return the digits, in the same order on every node."""
     data = load_digits()
     order = np.random.default_rng(0).permutation(len(data.target))
     return data.data[order] / 16.0, data.target[order]

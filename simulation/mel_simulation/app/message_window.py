@@ -8,27 +8,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from flwr.app import Message
-from flwr.serverapp import Grid
+
+from flwr_mel.serverapp import TimedGrid
 
 _LEAST, _PER_CPU, _PAUSE_S = 32, 4, 0.02
 
 
-class Windowed:
-    """A grid that sends the next message when an earlier one is answered."""
-
-    def __init__(self, grid: Grid) -> None:
-        self._grid = grid
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
-
-    def through(self, wrap: Callable[[Grid], Grid]) -> Windowed:
-        """Return the same window over a wrapped grid, e.g. one that times the messages."""
-        return Windowed(wrap(self._grid))
+class Windowed(TimedGrid):
+    """A grid that sends the next message when an earlier one is answered. It times nothing."""
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -39,8 +29,8 @@ class Windowed:
         window = max(_LEAST, _PER_CPU * (os.cpu_count() or 1))
         while (waiting or open_ids) and (end is None or time.monotonic() < end):
             batch = [waiting.pop() for _ in range(min(window - len(open_ids), len(waiting)))]
-            open_ids.update(self._grid.push_messages(batch))
-            came = list(self._grid.pull_messages(open_ids)) if open_ids else []
+            open_ids.update(self.push_messages(batch))
+            came = list(self.pull_messages(open_ids)) if open_ids else []
             replies += came
             open_ids -= {reply.metadata.reply_to_message_id for reply in came}
             if not came:

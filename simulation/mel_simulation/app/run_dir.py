@@ -18,7 +18,6 @@ import numpy as np
 
 from flwr_mel._files import atomically
 from flwr_mel._validate import InputError, Phrase, complain
-from flwr_mel.checkpoint import Checkpoint, Checkpoints
 from flwr_mel.records import CycleRecord, JsonlWriter, read_jsonl
 from mel_simulation.scenario.config import RESUMABLE, RunConfig
 from mel_simulation.scenario.fleet import VirtualFleet
@@ -58,7 +57,7 @@ class RunDir:
         if config.resume:
             self.check_same(facts)
         else:
-            for file in self.checkpoints.files():
+            for file in self.checkpoints.glob("round-*"):
                 file.unlink()
         atomically(self.path / "config.json", lambda f: json.dump(facts, f, indent=2))
         self.trim(self.cycles_done() if config.resume else 0)
@@ -120,27 +119,23 @@ class RunDir:
         return list(read_jsonl(path)) if path.exists() else []
 
     @property
-    def checkpoints(self) -> Checkpoints:
-        """The strategy's checkpoints: a run resumes from them, through either API."""
-        return Checkpoints(self.path / "checkpoints", keep=2)
-
-    def checkpoint(self) -> Checkpoint | None:
-        """Return the last checkpoint; None when there is none."""
-        found = self.checkpoints.load()
-        if found is None and self.records():
-            remedy = "They were removed: start another run."
-            raise complain("run_dir", "a run with checkpoints to resume from", str(self.path), remedy)
-        return found
+    def checkpoints(self) -> Path:
+        """Directory of the strategy's checkpoints, from which a run resumes."""
+        return self.path / "checkpoints"
 
     def cycles_done(self) -> int:
         """Return the last cycle that is safe on disk."""
-        found = self.checkpoint()
-        return 0 if found is None else found.cycle
+        found = max((file.stem for file in self.checkpoints.glob("round-*.npz")), default="")
+        if not found and self.records():
+            remedy = "They were removed: start another run."
+            raise complain("run_dir", "a run with checkpoints to resume from", str(self.path), remedy)
+        return int(found.removeprefix("round-") or 0)
 
-    def finish(self, summary: Mapping[str, Any], weights: list[Any]) -> None:
-        """Write the model and the summary."""
-        arrays: dict[str, Any] = {f"w{i:03d}": w for i, w in enumerate(weights)}
-        atomically(self.path / "model.npz", lambda f: np.savez(f, **arrays), "wb")
+    def finish(self, summary: Mapping[str, Any], weights: list[Any] | None) -> None:
+        """Write the model, if it is new, and the summary."""
+        if weights is not None:
+            arrays: dict[str, Any] = {f"w{i:03d}": w for i, w in enumerate(weights)}
+            atomically(self.path / "model.npz", lambda f: np.savez(f, **arrays), "wb")
         atomically(self.path / "summary.json", lambda f: json.dump(summary, f, indent=2))
 
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.common import Scalar, log, ndarrays_to_parameters
@@ -16,9 +16,10 @@ from flwr.serverapp import Grid, ServerApp
 from flwr_mel import server as classic
 from flwr_mel import serverapp as message
 from flwr_mel.allocation import allocate
-from flwr_mel.orchestrator import Stopping
-from flwr_mel.records import CycleRecord
-from flwr_mel.report import write_report
+from flwr_mel.checkpoint import Checkpointed
+from flwr_mel.cycle.options import Rounds, Shards
+from flwr_mel.records import CycleRecord, Stopping
+from flwr_mel.tools.report import write_report
 from mel_simulation.app.message_window import Windowed
 from mel_simulation.app.run_dir import RunDir
 from mel_simulation.scenario.config import LAYERS, RunConfig
@@ -78,24 +79,20 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
         "min_samples": min_samples(config),
         "solver": scheme.solver,
         "workload": workload_of(config),
-        "mode": "parallelized" if config.mode == "pl" else "federated",
-        "dataset": (data.train_x, data.train_y) if config.mode == "pl" else None,
+        "shards": Shards((data.train_x, data.train_y)) if config.mode == "pl" else None,
         "seed": config.seed,
-        "learning": False,  # all costs are declared, and time is virtual
-        "max_share": None,
-        "stragglers": "keep",
-        "stopping": Stopping(target=config.target_accuracy or None),
         # The first replies wait for Ray to start. A result must not depend on the wall clock.
-        "probe_timeout_s": 3600.0,
-        "idle_timeout_s": 3600.0,
+        "rounds": Rounds(probe_timeout_s=3600.0),
     }
 
 
 class Keeper:
     """Evaluates the model and records every cycle."""
 
-    def __init__(self, config: RunConfig, run: RunDir, weights: Weights) -> None:
-        self.config, self.run, self.weights = config, run, weights
+    def __init__(self, config: RunConfig, run: RunDir) -> None:
+        self.config, self.run = config, run
+        self.first = initial_weights(config.seed, LAYERS)
+        self.weights: Weights | None = None
         self.failure: Exception | None = None
 
     def evaluate(self, weights: Weights) -> tuple[float, float]:
@@ -105,6 +102,11 @@ class Keeper:
         self.weights = weights
         data = dataset_of(self.config)
         return evaluate(weights, data.test_x, data.test_y)
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """Callbacks of the strategy: this one, and the stopping criterion."""
+        return [self.keep, Stopping(target=self.config.target_accuracy or None)]
 
     def keep(self, record: CycleRecord) -> None:
         """Write a finished cycle; a checkpoint follows, which marks it as complete."""
@@ -132,14 +134,8 @@ def simulate(config: RunConfig, grid: Grid, context: Context) -> Path:
     if data.notice:
         log(WARNING, data.notice)
     run.start(config)
-    found = run.checkpoint()
-    done, best = (0, None) if found is None else (found.cycle, found.state.get("best"))
-    weights = initial_weights(config.seed, LAYERS) if found is None else list(found.model.values())
-    if done:
-        log(INFO, "resuming %s after cycle %d", run.path, done)
-    keeper = Keeper(config, run, weights)
-    reached = bool(config.target_accuracy) and (best or 0.0) >= config.target_accuracy
-    if config.cycles > done and not reached:
+    keeper = Keeper(config, run)
+    if config.cycles > run.cycles_done():
         drive = _by_message if config.api == "message" else _by_classic
         drive(config, grid, context, keeper)
     if keeper.failure is not None:
@@ -156,8 +152,8 @@ def _asked(config: RunConfig) -> dict[str, Any]:
 def _by_message(config: RunConfig, grid: Grid, _: Context, keeper: Keeper) -> None:
     k = config.learners
     inner = message.MelFedAvg(fraction_evaluate=0.0, min_train_nodes=k, min_available_nodes=k)
-    keeping: dict[str, Any] = {"callbacks": [keeper.keep], "checkpoints": keeper.run.checkpoints}
-    strategy = message.MelStrategy(inner, **keeping, **settings_of(config))
+    planned = message.MelStrategy(inner, callbacks=keeper.callbacks, **settings_of(config))
+    strategy = Checkpointed(planned, keeper.run.checkpoints)
 
     def evaluate_fn(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         if server_round == 0:
@@ -166,8 +162,8 @@ def _by_message(config: RunConfig, grid: Grid, _: Context, keeper: Keeper) -> No
         return MetricRecord({"loss": loss, "accuracy": accuracy})
 
     strategy.start(
-        cast(Grid, Windowed(grid)),
-        ArrayRecord(keeper.weights),
+        Windowed(grid),
+        ArrayRecord(keeper.first),
         num_rounds=config.cycles,
         train_config=ConfigRecord(_asked(config)),
         evaluate_fn=evaluate_fn,
@@ -187,13 +183,13 @@ def _by_classic(config: RunConfig, grid: Grid, context: Context, keeper: Keeper)
         fraction_evaluate=0.0,
         min_fit_clients=config.learners,
         min_available_clients=config.learners,
-        initial_parameters=ndarrays_to_parameters(keeper.weights),
+        initial_parameters=ndarrays_to_parameters(keeper.first),
         evaluate_fn=evaluate_fn,
         on_fit_config_fn=lambda _: _asked(config),
         fit_metrics_aggregation_fn=_mean_loss,
     )
-    keeping: dict[str, Any] = {"callbacks": [keeper.keep], "checkpoints": keeper.run.checkpoints}
-    strategy = classic.MelStrategy(inner, **keeping, **settings_of(config))
+    planned = classic.MelStrategy(inner, callbacks=keeper.callbacks, **settings_of(config))
+    strategy = Checkpointed(planned, keeper.run.checkpoints)
     server = Server(client_manager=SimpleClientManager(), strategy=strategy)
     server.set_max_workers(config.learners)
     rounds = ServerConfig(num_rounds=strategy.rounds_left(config.cycles))

@@ -13,9 +13,9 @@ import typer
 
 from flwr_mel._validate import Phrase, complain, number
 from flwr_mel.allocation import Infeasible, allocate
-from flwr_mel.cli.question import diagnosis_lines
-from flwr_mel.cli.shared import FAILED, INFEASIBLE, INTERRUPTED, bad_input, console, note, stop
-from flwr_mel.fleets.files import read_fleet
+from flwr_mel.tools.fleetfile import read_fleet
+from flwr_mel.tools.question import diagnosis_lines
+from flwr_mel.tools.shell import FAILED, INFEASIBLE, INTERRUPTED, bad_input, console, note, stop
 from mel_simulation.cli.options import with_run_options
 from mel_simulation.ray_session import end_on_sigterm
 from mel_simulation.scenario.config import RunConfig
@@ -64,12 +64,7 @@ def _configure(values: dict[str, Any], given: list[str]) -> RunConfig:
         stored = RunDir(Path(values["run_dir"])).facts().get("config", {})
         before = {key.replace("-", "_"): value for key, value in stored.items()}
         values = {name: values[name] if name in given else before.get(name, values[name]) for name in values}
-    config = RunConfig(**values)
-    idle = config.unused()
-    for name in given:
-        if name in idle:
-            raise complain(name, idle[name], getattr(config, name))
-    return config
+    return RunConfig(**values)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -165,7 +160,7 @@ def _prepare(config: RunConfig, run: Any) -> int:
 
 def _keep(run: Any) -> None:
     """Write a report of a run that was cut short, and say how to continue it."""
-    from flwr_mel.report import write_report  # noqa: PLC0415
+    from flwr_mel.tools.report import write_report  # noqa: PLC0415
 
     cycles = len(run.records())
     if cycles:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from flwr_mel._validate import count
-from flwr_mel.cli.shared import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
+from flwr_mel.tools.shell import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
 from mel_simulation.cli.progress import progress
 from mel_simulation.sweep.cells import Cell, profiles, read_sweep
 

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.allocation.problem import NO_LIMIT
-from flwr_mel.tools.recommend_command import Setup
 from flwr_mel.devices import Measured
 from flwr_mel.tools.fleetfile import Fleet, write_fleet
 from flwr_mel.tools.recommend import Candidate
+from flwr_mel.tools.recommend_command import Setup
 from mel_simulation.cli.sweep import compute
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.job import dataset_of, total_samples
@@ -60,8 +60,7 @@ def run_trials(
             "cycle-time": problem.cycle_time_s,
             "fleet": str(fleet),
             "min-samples": max(1, round(problem.min_samples / cost)),
-            "scheme": {"epochs": "ha-asyn", "progress": "ha-progress"}.get(rule.objective, rule.objective),
-            "exclude": str(rule.exclude),
+            "scheme": rule.scheme,
         }
         base |= {"handout": str(rule.handout)} if rule.handout else {}
         cells = [

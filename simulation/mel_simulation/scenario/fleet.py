@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 
 from flwr_mel import wire
 from flwr_mel._validate import complain
-from flwr_mel.clientapp.mod import describe
-from flwr_mel.fleets.files import read_fleet
-from flwr_mel.learners import Device, PaperFleet
-from flwr_mel.learners.measured import Measured
-from flwr_mel.learners.phones import PhoneFleet
+from flwr_mel.clientapp import describe
+from flwr_mel.devices import Device, Measured
+from flwr_mel.paper import PaperFleet
+from flwr_mel.tools.fleetfile import read_fleet
 from mel_simulation.scenario.config import RunConfig
+from mel_simulation.scenario.phones import PhoneFleet
 
 Learner: TypeAlias = Device | Measured
 

@@ -17,9 +17,8 @@ from flwr_mel._files import atomically
 from flwr_mel._validate import IntArray, complain
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.costs import Workload
-from flwr_mel.fleets import Fleet
-from flwr_mel.learners import least_batch
-from flwr_mel.learners.paper import PAPER_SAMPLES
+from flwr_mel.paper import PAPER_SAMPLES, least_batch
+from flwr_mel.tools.fleetfile import Fleet
 from mel_simulation.scenario.config import LAYERS, RunConfig
 from mel_simulation.scenario.data import Dataset, cache_dir, load
 from mel_simulation.scenario.fleet import VirtualFleet
@@ -121,11 +120,14 @@ def problem_of(config: RunConfig, cycle: int, order: Sequence[int] | None = None
     devices = VirtualFleet(config.learners, config).devices(cycle)
     fleet = Fleet([devices[k] for k in order])
     held = [held_by(config, k) for k in order]
-    limits = [[n for n in pair if n is not None] for pair in zip(fleet.max_samples, held, strict=True)]
+    limits = [
+        [n for n in pair if n is not None]
+        for pair in zip([x.max_samples for x in fleet.learners], held, strict=True)
+    ]
     return AllocationProblem(
         fleet.coefficients(workload_of(config)),
         config.cycle_time,
-        fleet.energy_limit_j,
+        [x.energy_limit_j for x in fleet.learners],
         total_samples=total_samples(config),
         staleness=config.scheme_object().staleness,
         min_samples=min_samples(config),

@@ -16,7 +16,7 @@ from flwr_mel._validate import IntArray
 from flwr_mel.allocation import AllocationProblem, Infeasible, Status, allocate
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
-from flwr_mel.orchestrator.planning import draw_seed
+from flwr_mel.cycle.plan import draw_seed
 from flwr_mel.solvers.equal import equal_batches
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.fleet import VirtualFleet

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from flwr_mel.clientapp import Assignment
-from flwr_mel.flower.average import scaled, weighted_average
-from flwr_mel.orchestrator import averaging
+from flwr_mel.cycle import average as averaging
+from flwr_mel.cycle import options
+from flwr_mel.cycle.average import weighted_average
+from flwr_mel.cycle.updates import scaled
 from mel_simulation.scenario.config import LAYERS
 from mel_simulation.scenario.job import dataset_of, held_by
 from mel_simulation.scenario.learning import learn
@@ -15,9 +17,9 @@ from mel_simulation.sweep.cells import Average, Baseline, Cell
 from mel_simulation.sweep.schedule import PlannedCycle, Schedule, Work
 
 _RULES = {
-    Average.DATA: averaging.Average.SAMPLES,
-    Average.NOVA: averaging.Average.NOVA,
-    Average.HELD: averaging.Average.NOVA_HELD,
+    Average.DATA: options.Average.SAMPLES,
+    Average.NOVA: options.Average.NOVA,
+    Average.HELD: options.Average.NOVA_HELD,
 }
 
 
@@ -51,5 +53,9 @@ def combine(cell: Cell, old: Weights, updates: list[Weights], cycle: PlannedCycl
         return weighted_average(updates, [1] * len(updates))
     works = [averaging.Work(t.epochs, t.samples, held_by(cell.config, t.learner)) for t in cycle.tasks]
     blend = averaging.blend(_RULES[cell.average], works)
-    updates = [scaled(u, old, factor) for u, factor in zip(updates, blend.factors, strict=True)]
-    return weighted_average(updates, blend.weights)
+    before = {str(i): w for i, w in enumerate(old)}
+    changed = [
+        list(scaled({str(i): w for i, w in enumerate(update)}, before, factor).values())
+        for update, factor in zip(updates, blend.factors, strict=True)
+    ]
+    return weighted_average(changed, blend.weights)

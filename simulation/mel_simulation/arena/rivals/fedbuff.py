@@ -16,7 +16,7 @@ from mel_simulation.arena.world import Arrival, World
 
 @dataclass(frozen=True, slots=True)
 class FedBuff:
-    """Everybody is always busy; the server steps when enough has come.
+    """All learners are always busy; the server steps when enough has come.
 
     Parameters
     ----------

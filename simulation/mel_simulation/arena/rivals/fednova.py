@@ -1,4 +1,4 @@
-"""FedNova: partial work, averaged by change per step, so that who does more does not pull the model its way.
+"""FedNova: partial work, averaged by change per step, so that more work does not mean more weight.
 
 Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
 NeurIPS 2020.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flwr_mel.orchestrator.averaging import Average
+from flwr_mel.cycle.options import Average
 from mel_simulation.arena.rivals.fedavgm import with_momentum
 from mel_simulation.arena.rivals.rival import Rival
 from mel_simulation.arena.rounds import blended, fill, gather
@@ -24,7 +24,7 @@ class FedNova:
     deadline : float
         Of a round, in rounds of FedAvg with one epoch.
     epochs : int
-        The most anybody does.
+        The most that a learner does.
     """
 
     deadline: float = 1.0

@@ -1,4 +1,4 @@
-"""Ours: epochs and samples for everybody by exact allocation within a cycle time and energy limits."""
+"""Ours: epochs and samples of each learner by exact allocation within a cycle time and energy limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flwr_mel.allocation import AllocationProblem, Solution, Status, allocate
-from flwr_mel.orchestrator.averaging import Average
+from flwr_mel.cycle.options import Average
 from flwr_mel.paper import least_batch
 from flwr_mel.solvers.schemes import SchemeName, scheme
 from mel_simulation.arena.rivals.fedavgm import with_momentum
@@ -43,13 +43,13 @@ class Allocated:
     def run(self, world: World) -> None:
         """Allocate once (costs do not change), then go from cycle to cycle."""
         plan = self._plan(world)
-        who = np.flatnonzero(plan.epochs)
+        used = np.flatnonzero(plan.epochs)
         cycle = 0
         while not world.over:
             cycle += 1
             jobs = [
                 world.send(int(k), int(plan.epochs[k]), world.choose(int(k), int(plan.samples[k]), cycle))
-                for k in who
+                for k in used
             ]
             back = gather(world, jobs)
             if back and not world.over:

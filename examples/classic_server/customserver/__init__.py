@@ -1,1 +1,0 @@
-"""A custom Server with its own loop; clients report batches."""

@@ -1,1 +1,0 @@
-"""What runs the gallery and watches it; no part of the projects themselves."""

@@ -1,1 +1,0 @@
-"""A Lightning module on handwritten digits."""

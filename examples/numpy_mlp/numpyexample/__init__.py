@@ -1,1 +1,0 @@
-"""A perceptron in plain numpy; epochs come with the message."""

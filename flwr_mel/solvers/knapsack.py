@@ -1,0 +1,217 @@
+"""The largest sum of epochs: a knapsack in each of at most c + 1 windows.
+
+Let s be the synchronous optimum, the largest tau with sum_k cap_k(tau) >= d. Every allocation lies in a
+window [t, t + c]. If t > s, not even all learners at t carry d. If t < s - c, all learners at s are better.
+So t is one of c + 1 numbers. Inside a window a learner has a row, tau_k - t, and the question is: which rows
+have the largest sum while the capacities still come to d?
+
+`all_windows` answers it for small fleets, by a dynamic programme over (window, sum of rows) -> largest
+capacity. `flwr_mel.solvers.prices` answers it for large fleets and wide windows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from flwr_mel._validate import FloatArray, IntArray
+from flwr_mel.allocation.bisection import largest
+from flwr_mel.allocation.capacity import Capacities
+from flwr_mel.solvers.prices import LARGE, NEVER, by_price, linear_bound, sample
+
+#: Learners and steps of the dynamic programme over all windows at once: a few milliseconds.
+_FEW, _SMALL = 64, 4_000_000
+#: Steps of a programme that also counts the participants.
+_MOST_STEPS = 30_000_000
+#: Entries of the largest table of capacities, and its epochs per learner in large fleets.
+_LARGEST_TABLE, _ROWS = 2_000_000, 40
+
+
+class Best(NamedTuple):
+    """Epochs of all learners, and a proven bound on their sum."""
+
+    epochs: IntArray
+    bound: int
+
+    @property
+    def sum_epochs(self) -> int:
+        """What is maximised."""
+        return int(self.epochs.sum())
+
+
+def best_epochs(capacities: Capacities, demand: int, staleness: int) -> Best:
+    """Find the largest sum of epochs with which learners that all take part carry the demand.
+
+    Parameters
+    ----------
+    capacities : Capacities
+        Learners that carry the demand at one epoch each.
+    demand, staleness : int
+        d and c.
+    """
+    widest = _widest(capacities, staleness)
+    if widest < staleness:  # some allocation, and what all learners could do alone
+        return Best(best_epochs(capacities, demand, widest).epochs, int(capacities.most_epochs.sum()))
+    first, windows, table = windows_of(capacities, demand, staleness)
+    learners, width = len(capacities), len(table) - windows + 1
+    steps = windows * width * learners * (learners * (width - 1) + 1) // 2
+    solve = all_windows if learners <= _FEW and steps <= _SMALL else by_price
+    rows, bound = solve(table, demand, windows)
+    return Best(first + rows, first * learners + bound)
+
+
+def bound_epochs(capacities: Capacities, demand: int, staleness: int) -> int:
+    """Bound the sum of epochs by the linear relaxation of every window."""
+    if _widest(capacities, staleness) < staleness:
+        return int(capacities.most_epochs.sum())
+    first, windows, table = windows_of(capacities, demand, staleness)
+    return first * len(capacities) + linear_bound(table, demand, windows)
+
+
+def _widest(capacities: Capacities, staleness: int) -> int:
+    """Return the staleness, or less if the table of its windows would be too large."""
+    most = max(_LARGEST_TABLE // len(capacities), _ROWS)
+    return staleness if min(2 * staleness + 1, int(capacities.most_epochs.max())) <= most else most // 2 - 1
+
+
+def windows_of(capacities: Capacities, demand: int, staleness: int) -> tuple[int, int, IntArray]:
+    """Return the first window, how many there are, and the capacities in their rows, one row per tau.
+
+    Capacities count up to the demand: more is of no use, and without it the bounds are tighter.
+    """
+    low, top = int(capacities.most_epochs.min()), int(capacities.most_epochs.max())
+    whole = None
+    if min(low + staleness, top) * len(capacities) <= LARGE:  # one table costs less than a bisection
+        whole = capacities.table(1, min(low + staleness, top))
+        sync = int(np.count_nonzero(whole[:low].sum(axis=1) >= demand)) or 1
+    else:
+        sync = synchronous(capacities, demand)
+    first = max(1, sync - staleness)
+    last = min(sync, max(1, top - staleness))  # later windows are parts of this one
+    end = min(last + staleness, top)
+    table = capacities.table(first, end) if whole is None else whole[first - 1 : end]
+    np.minimum(table, demand, out=table)
+    reach = capacities.most_epochs - first
+    if int(reach.min()) < end - first:
+        table[np.arange(len(table))[:, None] > reach] = NEVER
+    return first, last - first + 1, table
+
+
+def synchronous(capacities: Capacities, demand: int) -> int:
+    """Return the largest tau with which all learners together carry the demand; 1 must do."""
+    low, high = 1, int(capacities.most_epochs.min())
+    if (high - low + 1) * len(capacities) <= LARGE:  # one table costs less than the steps of a bisection
+        carried = capacities.table(low, high).sum(axis=1) >= demand
+        return int(np.count_nonzero(carried)) or low
+    if len(capacities) > LARGE:  # a sample is nearly right; enclose the answer around it
+        few = capacities.take(sample(len(capacities)))
+        share, step = demand * len(few) / len(capacities), 1
+        guess = largest(low, high, lambda tau: bool(few.relaxed(tau).sum() >= share))
+        while low < high and step <= 8:
+            probe = min(max(guess, low + 1), high)
+            if capacities.at(probe).sum() >= demand:
+                low, guess = probe, probe + step
+            else:
+                high, guess = probe - 1, probe - step
+            step *= 2
+    return largest(low, high, lambda tau: bool(capacities.at(tau).sum() >= demand))
+
+
+def all_windows(table: IntArray, demand: int, windows: int) -> tuple[IntArray, int]:
+    """Go through all rows of all windows; of equal sums the largest capacity wins.
+
+    Returns rows of the table, and their sum, which is the optimum.
+    """
+    learners, width = table.shape[1], len(table) - windows + 1
+    span = learners * (width - 1) + 1
+    # caps[r, w, k]: what learner k carries in row r of window w. Floats, for minus infinity; sums are exact.
+    caps = np.where(table > 0, table, -np.inf)[np.add.outer(np.arange(width), np.arange(windows))]
+    # carried[k, w, width - 1 + s]: the most that the first k learners carry when their rows sum to s.
+    carried = np.full((learners + 1, windows, width - 1 + span), -np.inf)
+    carried[0, :, width - 1] = 0.0
+    # before[k, r, w, s] = carried[k, w, width - 1 + s - r]
+    before = sliding_window_view(carried, width, axis=2)[..., ::-1].transpose(0, 3, 1, 2)
+    after, upto = carried[1:, :, width - 1 :], 1
+    for so_far, own, now in zip(before, caps.transpose(2, 0, 1)[..., None], after, strict=False):
+        upto += width - 1
+        np.maximum.reduce(so_far[..., :upto] + own, axis=0, out=now[:, :upto])
+    reached = carried[-1, :, width - 1 :]
+    sums = np.arange(span) + learners * np.arange(windows)[:, None]
+    value = np.where(reached >= demand, sums, -1)
+    best = int(value.max())
+    ties = np.where(value == best, reached, -1.0)
+    window = windows - 1 - int(ties.max(axis=1)[::-1].argmax())  # of equals the last one
+    rows = _trace(carried[:, window], caps[:, window], best - learners * window)
+    return window + rows, best
+
+
+def _trace(carried: FloatArray, caps: FloatArray, total: int) -> IntArray:
+    """Walk back through the programme of one window and return the rows that led to a sum."""
+    width, learners = caps.shape
+    states, options = carried.tolist(), caps.T.tolist()
+    rows, at = [0] * learners, width - 1 + total
+    for k in range(learners - 1, -1, -1):
+        reached, earlier, own, r = states[k + 1][at], states[k], options[k], 0
+        while earlier[at - r] + own[r] != reached:
+            r += 1
+        rows[k], at = r, at - r
+    return np.array(rows, dtype=np.int64)
+
+
+def best_few(capacities: Capacities, demand: int, staleness: int, seats: int) -> tuple[IntArray, Best]:
+    """Find the largest sum of epochs when only so many learners may take part; also return which.
+
+    One window after the other, by a dynamic programme over (participants, sum of rows) -> largest capacity.
+    """
+    most, best, members = (
+        capacities.most_epochs,
+        Best(np.zeros(0, dtype=np.int64), 0),
+        np.zeros(0, dtype=np.int64),
+    )
+    top = int(most.max())
+
+    def carried(t: int) -> int:
+        able = np.sort(np.where(most >= t, capacities.at(t), 0))
+        return int(able[-seats:].sum())
+
+    last = largest(1, top, lambda t: carried(t) >= demand)
+    width = min(staleness, top - 1) + 1
+    if len(most) * width * width * seats * seats > _MOST_STEPS:
+        strong = np.sort(np.argsort(capacities.at(1), kind="stable")[-seats:])
+        found = best_epochs(capacities.take(strong), demand, staleness)
+        return strong, Best(found.epochs, int(np.sort(most)[-seats:].sum()))
+    for first in range(last, 0, -1):
+        if seats * min(first + staleness, top) <= best.sum_epochs:
+            break
+        rows = _few_rows(capacities, demand, first, min(first + staleness, top), seats)
+        if int(np.where(rows >= 0, rows + first, 0).sum()) > best.sum_epochs:
+            members = np.flatnonzero(rows >= 0)
+            best = Best(first + rows[members], 0)
+    return members, Best(best.epochs, best.sum_epochs)
+
+
+def _few_rows(capacities: Capacities, demand: int, first: int, end: int, seats: int) -> IntArray:
+    """Return the best rows of the window from `first` to `end`, -1 for learners left out."""
+    caps = np.minimum(capacities.table(first, end), demand)
+    width, learners = caps.shape
+    reach = np.minimum(capacities.most_epochs - first, width - 1)
+    carried = np.full((learners + 1, seats + 1, seats * (width - 1) + 1), -np.inf)
+    carried[0, 0, 0] = 0.0
+    for k in range(learners):
+        before, after = carried[k], carried[k + 1]
+        after[:] = before
+        for r in range(int(reach[k]) + 1):
+            ways = before[:-1, : before.shape[1] - r] + float(caps[r, k])
+            np.maximum(after[1:, r:], ways, out=after[1:, r:])
+    count, total = np.indices(carried[-1].shape)
+    value = np.where(carried[-1] >= demand, count * first + total, -1)
+    n, s = (int(i) for i in np.unravel_index(value.argmax(), value.shape))
+    rows = np.full(learners, -1, dtype=np.int64)
+    for k in range(learners - 1, -1, -1) if value[n, s] > 0 else ():
+        if carried[k, n, s] != carried[k + 1, n, s]:
+            own = [r for r in range(int(reach[k]) + 1) if r <= s]
+            rows[k] = next(r for r in own if carried[k, n - 1, s - r] + caps[r, k] == carried[k + 1, n, s])
+            n, s = n - 1, s - int(rows[k])
+    return rows

@@ -1,0 +1,237 @@
+"""A search for wrong answers: every objective on small random problems against `tests.allocation.by_sample`.
+
+Seconds in `make test`; 20,000 problems per objective in `make test-slow`.
+"""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from flwr_mel import (
+    AllocationProblem,
+    Cheapest,
+    Coefficients,
+    Infeasible,
+    Progress,
+    Status,
+    allocate,
+    fastest,
+    greenest,
+)
+from flwr_mel.allocation.objectives import weighted_squares
+from flwr_mel.solvers import EqualBatches, Exact
+from tests.allocation import by_sample
+
+TRIALS = [150, pytest.param(20_000, marks=pytest.mark.slow)]
+EXCLUDE = {False: "infeasible", True: "optimal"}
+leave_out_or_not = pytest.mark.parametrize("leave_out", [False, True])
+trials = pytest.mark.parametrize("trials", TRIALS)
+
+
+def problems(trials, *seed):
+    rng = np.random.default_rng(seed)
+    return ((rng, by_sample.draw(rng)) for _ in range(trials))
+
+
+def solve(problem, objective, leave_out):
+    return allocate(problem, Exact(objective=objective, exclude=EXCLUDE[leave_out]), throw=False)
+
+
+@leave_out_or_not
+@trials
+def test_epochs(trials, leave_out):
+    for _, problem in problems(trials, 1, leave_out):
+        best = by_sample.best(problem, lambda k, tau, n: tau, leave_out=leave_out)
+        found = solve(problem, "epochs", leave_out)
+        assert found.status is (Status.OPTIMAL if np.isfinite(best) else Status.INFEASIBLE)
+        assert found.epochs.sum() == max(best, 0)
+
+
+@leave_out_or_not
+@trials
+def test_progress(trials, leave_out):
+    for rng, problem in problems(trials, 2, leave_out):
+        share = float(rng.choice([1.0, 0.29, 0.4, 0.7]))
+        most = max(n for n in range(problem.total_samples + 1) if n / problem.total_samples <= share)
+        capped = problem.replace(max_samples=np.minimum(problem.max_samples, most))
+        best = by_sample.best(capped, lambda k, tau, n: tau * n * n, leave_out=leave_out)
+        found = solve(problem, Progress(share), leave_out)
+        assert found.status is (Status.OPTIMAL if np.isfinite(best) else Status.INFEASIBLE)
+        assert weighted_squares(found.epochs, found.samples) == max(best, 0)
+
+
+@leave_out_or_not
+@trials
+def test_cheapest(trials, leave_out):
+    for _, problem in problems(trials, 3, leave_out):
+        found, c = solve(problem, Cheapest(), leave_out), problem.coefficients
+
+        def gain(k, tau, n, q=0.0, c=c, d=problem.total_samples):
+            return tau * n * n / d - q * (c.g2[k] * tau * n + c.g1[k] * n + c.g0[k])
+
+        assert found.status.ok == np.isfinite(by_sample.best(problem, gain, leave_out=leave_out))
+        if found.status.ok:
+            # At the best ratio q nothing is left of S - q e, and above the bound nothing exists (Dinkelbach).
+            q = found.bound * (1 + 1e-9)
+            over = by_sample.best(problem, partial(gain, q=q), leave_out=leave_out)
+            assert over <= 1e-9 * q * found.energy_j.sum()
+            assert found.status is not Status.OPTIMAL or found.bound <= found.value * (1 + 1e-8)
+
+
+def least_energy(problem, tau, caps, leave_out):
+    """The least energy at given epochs, which count as one."""
+    c, one = problem.coefficients, problem.replace(staleness=0, max_epochs=1)
+
+    def gain(k, _, n):
+        return -(c.g2[k] * tau[k] * n + c.g1[k] * n + c.g0[k])
+
+    if not leave_out and not caps.all():
+        return np.inf
+    return -by_sample.best(one, gain, leave_out=leave_out, caps=caps)
+
+
+@leave_out_or_not
+@trials
+def test_greenest(trials, leave_out):
+    for rng, problem in problems(trials, 4, leave_out):
+        tau = rng.integers(1, 4, len(problem))
+        caps = by_sample.fixed(problem, tau, problem.cycle_time_s)
+        least = least_energy(problem, tau, caps, leave_out)
+        if np.isfinite(least):
+            plan = greenest(problem, tau, leave_out=leave_out)
+            assert plan.total_energy_j == pytest.approx(least, rel=1e-12)
+            assert plan.energy_bound_j is None or plan.energy_bound_j <= least * (1 + 1e-12)
+        else:
+            with pytest.raises(Infeasible) as why:
+                greenest(problem, tau, leave_out=leave_out)
+            check_remedies(problem, tau, why.value.diagnosis, leave_out)
+
+
+def check_remedies(problem, tau, diagnosis, leave_out):
+    """The cycle time that is named is the smallest that works, and the samples the most that fit."""
+
+    def works(time_s, samples=problem.total_samples):
+        other = problem.replace(total_samples=samples)
+        caps = by_sample.fixed(other, tau, time_s)
+        return np.isfinite(least_energy(other, tau, caps, leave_out))
+
+    if diagnosis.cycle_time_s is None:
+        assert not works(1e6)
+    else:
+        assert works(diagnosis.cycle_time_s)
+        assert not works(np.nextafter(diagnosis.cycle_time_s, 0))
+    for samples in range(problem.min_samples, problem.total_samples):
+        assert not works(problem.cycle_time_s, samples) or samples <= diagnosis.carried
+    assert not diagnosis.carried or works(problem.cycle_time_s, diagnosis.carried)
+
+
+@leave_out_or_not
+@trials
+def test_fastest(trials, leave_out):
+    for rng, problem in problems(trials, 5, leave_out):
+        tau = rng.integers(1, 4, len(problem))
+
+        def least(time_s, problem=problem, tau=tau):
+            return least_energy(problem, tau, by_sample.fixed(problem, tau, time_s), leave_out)
+
+        if np.isfinite(least(1e6)):
+            plan = fastest(problem, tau, leave_out=leave_out)
+            assert not np.isfinite(least(np.nextafter(plan.cycle_time_s, 0)))
+            assert plan.total_energy_j == pytest.approx(least(plan.cycle_time_s), rel=1e-12)
+        else:
+            with pytest.raises(Infeasible):
+                fastest(problem, tau, leave_out=leave_out)
+
+
+@leave_out_or_not
+@trials
+def test_remedies(trials, leave_out):
+    """What a diagnosis says would help does help, and nothing less does."""
+    for _, problem in problems(trials, 6, leave_out):
+        found = solve(problem, "epochs", leave_out)
+        if found.status.ok:
+            continue
+
+        def works(leave_out=leave_out, problem=problem, **changes):
+            changed = problem.replace(**changes)
+            return np.isfinite(by_sample.best(changed, lambda k, tau, n: tau, leave_out=leave_out))
+
+        time_s, carried = found.diagnosis.cycle_time_s, found.diagnosis.carried
+        assert works(cycle_time_s=time_s or 1e6) == (time_s is not None)
+        assert time_s is None or not works(cycle_time_s=float(np.nextafter(time_s, 0)))
+        fits = [n for n in range(problem.min_samples, problem.total_samples) if works(total_samples=n)]
+        assert carried == max(fits, default=0)
+
+
+@trials
+def test_equal_batches(trials):
+    for _, problem in problems(trials, 7):
+        share = np.full(len(problem), problem.total_samples // len(problem))
+        share[: problem.total_samples % len(problem)] += 1
+
+        def own(time_s, problem=problem, share=share):
+            most = np.zeros(len(problem), dtype=int)
+            for tau in range(problem.max_epochs, 0, -1):
+                fits = by_sample.fixed(problem, np.full(len(problem), tau), time_s)[0] >= share
+                most = np.maximum(most, tau * fits)
+            return np.minimum(most, most.min() + problem.staleness)
+
+        if share[-1] < problem.min_samples:
+            continue
+        found = allocate(problem, EqualBatches(), throw=False)
+        assert found.epochs.tolist() == own(problem.cycle_time_s).tolist()
+        if not found.status.ok:
+            time_s = found.diagnosis.cycle_time_s
+            assert own(time_s or 1e6).any() == (time_s is not None)
+            assert time_s is None or not own(float(np.nextafter(time_s, 0))).any()
+
+
+def problem_of(c2, time_s=5.0, **limits):
+    z = [0.0] * len(c2)
+    costs = {name: limits.pop(name, z) for name in ("c1", "c0", "g2", "g1", "g0")}
+    return AllocationProblem(Coefficients(c2, *costs.values()), time_s, **limits)
+
+
+def test_progress_above_a_certificate_that_was_false():
+    limits = {"total_samples": 60, "staleness": 2, "min_samples": 8, "max_samples": [34, 8, 31, 16]}
+    problem = problem_of([0.5, 0.25, 0.125, 0.125], **limits, max_epochs=2)
+    assert allocate(problem, Exact(objective="progress")).value == pytest.approx(24.85)
+
+
+def test_less_energy_than_a_certificate_that_was_false():
+    limits = {"total_samples": 31, "min_samples": 7, "max_samples": [8, 19, 31], "max_epochs": 1}
+    problem = problem_of([0.25, 1, 0.5], 10.0, g2=[1, 0.25, 0.125], g0=[1, 1, 2], **limits)
+    assert greenest(problem, 1, leave_out=True).total_energy_j == 14.875
+
+
+def test_a_share_is_exact_and_never_exceeded():
+    problem = problem_of([0.01] * 4, 100.0, total_samples=100, max_epochs=3)
+    assert allocate(problem, Exact(objective=Progress(0.29))).samples.max() == 29
+    with pytest.raises(Infeasible, match=r"share of 0.1 of 100 samples is 10, below min_samples = 20"):
+        allocate(problem.replace(min_samples=20), Exact(objective=Progress(0.1)))
+
+
+def test_the_largest_total_under_a_share():
+    problem = problem_of([0.01] * 4, 100.0, total_samples=100, max_samples=[9, 4, 5, 40], max_epochs=1)
+    found = allocate(problem, Exact(objective=Progress(0.5)), throw=False)
+    assert found.diagnosis.carried == 36  # 18 are half of them; 9 + 4 + 5 are the other half
+    allocate(problem.replace(total_samples=36), Exact(objective=Progress(0.5)))
+
+
+def test_learners_may_be_left_out_for_their_least_batches():
+    problem = problem_of([0.1, 0.1], 0.55, c0=[0.0, 0.1], total_samples=8, min_samples=5)
+    assert fastest(problem, 1, leave_out=True).samples.tolist() == [8, 0]
+    with pytest.raises(Infeasible, match="he least batches of 2 learners need 10"):
+        fastest(problem, 1)
+    longer = problem.replace(cycle_time_s=2.0)
+    assert allocate(longer, Exact(exclude="optimal")).samples.sum() == 8
+    with pytest.raises(Infeasible, match='Exact\\(exclude="optimal"\\)'):
+        allocate(longer, Exact())
+
+
+def test_the_smallest_cycle_time_where_learners_may_be_left_out():
+    problem = problem_of([0.1, 10.0], 0.5, total_samples=10, max_epochs=1)
+    with pytest.raises(Infeasible) as why:
+        greenest(problem, 1, leave_out=True)
+    assert why.value.diagnosis.cycle_time_s == 1.0
