@@ -49,7 +49,6 @@ def plan(
         How many clients there are in all: if these are more, the cycle gets its share of `total_samples`.
     """
     learners = state.present(nodes)
-    _check_shards(learners, options)
     record = CycleRecord(cycle, staleness=options.staleness)
     record.learners = [LearnerRecord(x.label, x.node, held=_held(x, options)) for x in learners]
     rows = {x.key: row for x, row in zip(learners, record.learners, strict=True)}
@@ -57,6 +56,7 @@ def plan(
     for key, reason in reasons.items():
         rows[key].reason = reason
     ready = [x for x in learners if not reasons[x.key]]
+    _check_shards(ready, options)
     first = [x for x in ready if _unmeasured(x, options)]
     known = [x for x in ready if not _unmeasured(x, options)]
     if learners and not ready and not state.trained:
@@ -98,7 +98,7 @@ def draw_seed(seed: int, cycle: int, label: str) -> int:
 
 def _check_shards(learners: Sequence[Learner], options: Options) -> None:
     """Raise if data would be sent to clients outside a simulation without the operator's statement."""
-    outside = [x.label for x in learners if x.answered and not x.simulated]
+    outside = [x.label for x in learners if not x.simulated]
     if options.shards is not None and not options.shards.over_tls and outside:
         raise PermissionError(
             f"shards would be sent to {', '.join(outside[:3])}, outside a simulation. If all clients are "
@@ -120,6 +120,7 @@ def _unable(x: Learner, options: Options) -> str:
     reasons = (
         (x.data == 0, "it declares that it has no samples"),
         (private and not x.answered, "it has not answered, so it may be outside the simulation"),
+        (private and not x.modded, "it has no mel_mod, so it may be outside the simulation"),
         (x.estimate is not None, ""),
         (described and options.workload is None, _NEEDS_WORKLOAD),
         (not x.answered, x.problem or "it has not answered yet"),

@@ -81,8 +81,8 @@ def run_rounds(
 ):
     """Drive the fleet through rounds; the first one of clients without declared costs is the baseline.
 
-    `participation(round, rng)` returns the clients of a round; all by default. `declared`: costs, one row of six
-    per client. `options`: the estimation, by default the one that `MelStrategy` uses.
+    `participation(round, rng)` returns the clients of a round; all by default. `declared`: costs, one row of
+    six per client. `options`: the estimation, by default the one that `MelStrategy` uses.
     """
     rng = np.random.default_rng(seed)
     options = options or (Estimation(on_time=0.5) if cycle_time_s is None else Estimation())

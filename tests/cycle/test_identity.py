@@ -77,7 +77,7 @@ def test_equal_labels_are_two_clients():
     state = known({"71": words, "72": words})
     _, tasks, record = plan(state, OPTIONS, 1, ["71", "72"], 2)
     assert [row.learner for row in record.learners] == ["pi", "pi"]
-    assert len({task.seed for task in tasks}) == 2
+    assert {task.node for task in tasks} == {"71", "72"}
 
 
 def test_numbers_come_in_their_order():

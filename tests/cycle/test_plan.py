@@ -148,7 +148,7 @@ def test_too_few_samples_for_all_may_also_skip_the_round():
     error = Run(
         apps, cycle_time_s=5.0, total_samples=50, min_samples=20, rounds=Rounds(on_infeasible="error")
     )
-    with pytest.raises(ValueError, match="total_samples must be at least"):
+    with pytest.raises(Infeasible, match="least batches of 3 learners"):
         error.round()
 
 
@@ -262,6 +262,16 @@ class TestShards:
         with pytest.raises(PermissionError, match="over_tls=True"):
             self.run(simulated=False).round()
         assert self.run(simulated=False, over_tls=True).round().asked
+
+    def test_a_client_that_may_be_anywhere_gets_none(self):
+        """One without a mod, or one that did not answer: it did not say that it is simulated."""
+        run = self.run()
+        run.apps[1] = App(modded=False)
+        run.round()
+        assert [task.node for task in run.tasks] == ["1000", "1002"]
+        state = hear(meet(State(), ["1", "2"]), run.options, {"1": App().about(1), "2": None})
+        _, tasks, _ = plan(state, run.options, 1, ["1", "2"], 2)
+        assert [task.node for task in tasks] == ["1"]
 
     def test_costs_cannot_be_measured_without_data(self):
         run = Run([App()], cycle_time_s=1.0, shards=Shards((self.x, self.y)))

@@ -1,4 +1,4 @@
-"""Whatever clients send: plans keep every constraint, nothing raises, and nothing that is given is changed."""
+"""Whatever clients send: plans keep every constraint, nothing raises, nothing that is given is changed."""
 
 import copy
 import math

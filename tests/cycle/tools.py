@@ -24,8 +24,8 @@ def declared(costs=COSTS):
 class App:
     """What a project's client does with its task.
 
-    `own` epochs of its own, in the config if `named`; it `reads` its epochs (None: not observed), `chooses` its
-    samples, draws them from a counted `loader`, or stops after `max_steps` steps of 32 samples. A further
+    `own` epochs of its own, in the config if `named`; it `reads` its epochs (None: not observed), `chooses`
+    its samples, draws them from a counted `loader`, or stops after `max_steps` steps of 32 samples. A further
     pass over the data, `passes`, evaluates the trained model.
     """
 

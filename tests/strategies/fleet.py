@@ -1,4 +1,4 @@
-"""Both APIs without an engine: Flower's own loops, and clients whose work is scripted (`tests.cycle.tools.App`).
+"""Both APIs without an engine: Flower's own loops, clients whose work is scripted (`tests.cycle.tools`).
 
 A client's model moves by its number plus one, unless `Fleet.moves` says otherwise.
 """

@@ -54,7 +54,7 @@ def test_one_round_is_the_papers(api):
     assert [task.get(wire.EPOCHS, 0) for task in sent] == solution.epochs.tolist()
     assert [task.get(wire.SAMPLES, 0) for task in sent] == solution.samples.tolist()
     for name, old in MODEL.items():
-        updates = [moves(k, 1, dict(MODEL.items()))[name] for k in range(20)]
+        updates = [moves(k, 1, MODEL)[name] for k in range(20)]
         mean = sum(d * x.astype(np.float64) for d, x in zip(solution.samples, updates, strict=True)) / D
         assert arrays[name] == pytest.approx(mean, abs=1e-6)
         assert arrays[name].dtype == old.dtype
@@ -83,23 +83,9 @@ def test_both_apis_have_the_same_keywords_and_defaults():
     assert message == classic
     keywords = [p for p in message.parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert len(keywords) == 15
-    assert [p.name for p in keywords] == [
-        "cycle_time_s",
-        "total_samples",
-        "staleness",
-        "min_samples",
-        "max_epochs",
-        "solver",
-        "workload",
-        "default_device",
-        "shards",
-        "average",
-        "estimation",
-        "robust",
-        "rounds",
-        "callbacks",
-        "seed",
-    ]
+    names = """cycle_time_s total_samples staleness min_samples max_epochs solver workload default_device
+        shards average estimation robust rounds callbacks seed"""
+    assert [p.name for p in keywords] == names.split()
     robust = message.parameters["robust"].default
     assert robust.max_samples is robust.max_share is robust.max_norm_ratio is None
     assert message.parameters["average"].default == "samples"

@@ -194,7 +194,7 @@ def test_no_client_has_the_mod(api):
 
 
 def test_a_time_that_is_too_short(api):
-    with pytest.raises(NoWork, match="cycle_time_s=0.0001 is too short .* smallest cycle time"):
+    with pytest.raises(NoWork, match=r"cycle_time_s=0\.0001 is too short .* smallest cycle time"):
         api.train(wrapped(api, cycle_time_s=0.0001), Fleet(measured()), rounds=3)
 
 
