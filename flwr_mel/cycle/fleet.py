@@ -77,14 +77,11 @@ class Fleet:
         """Collect what is known about learners with an estimate."""
         most = options.robust.max_samples or MAX_COUNT
         data = np.array([most if x.data is None else min(x.data, most) for x in learners], dtype=np.int64)
-        rows = [x.estimate.costs() for x in learners if x.estimate is not None]
-        c2, c1, c0, g2, g1, g0 = np.array(rows, dtype=np.float64).T
         own = np.array([x.own_epochs or 1 for x in learners], dtype=np.int64)
-        unit = own if follows is Follows.SAMPLES else np.ones_like(own)
         return cls(
             learners=list(learners),
             follows=follows,
-            costs=Coefficients(c2 * unit, c1, c0, g2 * unit, g1, g0),
+            costs=_costs(learners, follows),
             energy_limit_j=[None if x.capability is None else x.capability.energy_limit_j for x in learners],
             data=data,
             own_epochs=own,
@@ -103,6 +100,10 @@ class Fleet:
             data=self.data[at],
             own_epochs=self.own_epochs[at],
         )
+
+    def expected(self) -> Coefficients:
+        """Return the expected costs, without the margins that tasks are planned with."""
+        return _costs(self.learners, self.follows, expected=True)
 
     @property
     def epochs_told(self) -> bool:
@@ -157,6 +158,14 @@ class Fleet:
         c2, c1, c0 = np.array([x.estimate.base[:3] for x in self.learners if x.estimate is not None]).T
         fits = (c2 + c1) * self.smallest + c0 <= time_s
         return np.where(fits, np.maximum(needed, time_s), time_s)
+
+
+def _costs(learners: Sequence[Learner], follows: Follows, *, expected: bool = False) -> Coefficients:
+    """Return the estimated costs; where epochs are not followed, an epoch is the project's own epochs."""
+    rows = [x.estimate.costs(expected=expected) for x in learners if x.estimate is not None]
+    c2, c1, c0, g2, g1, g0 = np.array(rows, dtype=np.float64).T
+    unit = np.array([x.own_epochs or 1 if follows is Follows.SAMPLES else 1 for x in learners])
+    return Coefficients(c2 * unit, c1, c0, g2 * unit, g1, g0)
 
 
 def _min_samples(options: Options, data: IntArray, follows: Follows) -> int:

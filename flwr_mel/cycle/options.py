@@ -240,7 +240,10 @@ class Options:
 
     def learning(self, *, declared: bool) -> Estimation | None:
         """Return how costs are learned; None: a client's declared costs are used as they are."""
-        return self.estimation if declared or self.estimation is not None else Estimation()
+        if declared or self.estimation is not None:
+            return self.estimation
+        # A cycle time that was derived is no promise: expected times will do.
+        return Estimation() if self.time_s is not None else Estimation(on_time=0.5)
 
     def deadline_s(self, cycle_time_s: float) -> float | None:
         """Return after how many seconds replies are dropped; None: all replies are awaited."""

@@ -162,7 +162,7 @@ def _set_time(
     if fleet is not None:
         own = fleet.own_epochs if fleet.epochs_told else np.ones_like(fleet.own_epochs)
         derived = round_time(
-            fleet.costs,
+            fleet.expected(),
             own,
             fleet.data,
             min_samples=fleet.min_samples,
