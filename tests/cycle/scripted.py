@@ -65,11 +65,13 @@ class RoundLog:
         return self.epochs * self.samples
 
 
-def run_rounds(fleet, rounds, *, seed=0, slack=None, participation=None, declared=None, state=None, **keywords):
+def run_rounds(
+    fleet, rounds, *, seed=0, slack=None, participation=None, declared=None, state=None, **keywords
+):
     """Drive the fleet through rounds.
 
-    `participation(round, rng)` returns the clients of a round; all by default. `declared`: costs, one row of six
-    per client. `state`: of an earlier run. `keywords` are those of `MelStrategy`.
+    `participation(round, rng)` returns the clients of a round; all by default. `declared`: costs, one row of
+    six per client. `state`: of an earlier run. `keywords` are those of `MelStrategy`.
     """
     rng = np.random.default_rng(seed)
     options = Options(rounds=Rounds(deadline_slack=slack), **keywords)
