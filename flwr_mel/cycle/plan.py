@@ -77,7 +77,7 @@ def plan(
     for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
         rows[x.key].baseline = True
         rows[x.key].time_s, rows[x.key].energy_j = _own_work(x)
-        tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.label), baseline=True))
+        tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.name), baseline=True))
     if not tasks:
         _check_workable(state, options, follows)
     if tasks and not any(task.samples for task in tasks):
@@ -90,9 +90,9 @@ def plan(
     return replace(state, planned=planned), tuple(tasks), record
 
 
-def draw_seed(seed: int, cycle: int, label: str) -> int:
+def draw_seed(seed: int, cycle: int, name: str) -> int:
     """Return the seed of one learner's work in one cycle; it does not depend on the other learners."""
-    digest = hashlib.blake2b(f"{seed}/{cycle}/{label}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{seed}/{cycle}/{name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1  # 63 bits: the wire carries signed integers
 
 
@@ -187,7 +187,7 @@ def _set_time(
     if fleet is not None:
         own = fleet.own_epochs if fleet.epochs_told else np.ones_like(fleet.own_epochs)
         derived = round_time(
-            fleet.expected_costs(),
+            fleet.expected(),
             own,
             fleet.data,
             min_samples=fleet.min_samples,
@@ -209,7 +209,7 @@ def _best(
     found, pace = best_in_pace(
         state.pace,
         fleet.costs,
-        fleet.expected_costs(),
+        fleet.expected(),
         fleet.energy_limit_j,
         held,
         fleet.min_samples,
@@ -369,7 +369,7 @@ def _tasks(
             record.cycle,
             rows[x.key].epochs,
             rows[x.key].samples,
-            draw_seed(options.seed, record.cycle, x.label),
+            draw_seed(options.seed, record.cycle, x.name),
             shard=None if shards is None else shards[k],
         )
         for k, x in enumerate(given)
