@@ -3,7 +3,7 @@
 The paper asks whether time and energy are low, medium or high, and picks HA-Sync or HA-Asyn and the c to
 cross-validate from that. Here the regimes follow from what twice the time or twice the energy would bring,
 and every candidate is solved, so that the choice rests on predicted gains. The thresholds are ours: the paper
-has no numbers. docs/RECOMMEND.md has the evidence.
+has no numbers. docs/CLI.md has the evidence.
 """
 
 from __future__ import annotations
