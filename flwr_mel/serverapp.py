@@ -199,7 +199,9 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         if "evaluate_fn" in more:
             more["evaluate_fn"] = self.watch(more["evaluate_fn"])
         self._grid = grid if isinstance(grid, TimedGrid) else TimedGrid(grid)
-        self.state = replace(self.state, stopped="")
+        if not self._resumed:  # a training that had stopped before a resume stays so
+            self.state = replace(self.state, stopped="")
+        self._resumed = False
         if type(self.strategy).start is Strategy.start:
             result: Any = super().start(self._grid, initial_arrays, **more)
         else:

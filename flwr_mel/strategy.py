@@ -150,7 +150,7 @@ class MelStrategy:
         self._settled = True
         #: As sent to the clients; after a round the new one.
         self._model: Arrays = {}
-        self._offset = 0
+        self._offset, self._resumed = 0, False
         self._set_up()
 
     def _set_up(self) -> None:
@@ -183,7 +183,7 @@ class MelStrategy:
         """
         here = self.state
         self.state = replace(state, keys=here.keys, learners={**here.learners, **state.learners})
-        self._offset = state.cycle
+        self._offset, self._resumed = state.cycle, True
         self.records = deque(records, maxlen=KEEP_RECORDS)
 
     def summary(self) -> None:

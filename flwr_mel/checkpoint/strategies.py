@@ -229,7 +229,9 @@ class MessageCheckpointed(Checkpointed, message.Strategy):
             As for `MelStrategy.start`; `num_rounds` is the total.
         """
         arrays, left = self.resume(initial_arrays, num_rounds)
-        return self.strategy.start(grid, arrays, left, *args, **more)
+        if args:
+            return self.strategy.start(grid, arrays, left, *args, **more)
+        return self.strategy.start(grid, arrays, num_rounds=left, **more)
 
     def resume(self, arrays: ArrayRecord, num_rounds: int) -> tuple[ArrayRecord, int]:
         """Return the model to begin with, and the rounds that are left.

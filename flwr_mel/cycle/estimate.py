@@ -28,10 +28,10 @@ Costs = tuple[float, float, float, float, float, float]
 
 # By how much a client's speed changes from task to task.
 _DRIFT = 0.01
-# How far declared costs, and costs from a single task, may be off. A client without a profile is noisier.
-_DECLARED, _MEASURED, _NOISIER = 0.2, 1.0, 2.0
+# How far declared costs may be off. A client without a profile is noisier.
+_DECLARED, _NOISIER = 0.2, 2.0
 # Share of a measured task that may be fixed cost rather than training, as a standard deviation.
-_SPLIT = 0.2
+_SPLIT = 0.3
 # Residuals count for at most so many standard deviations; so many in a row beyond that are a change of speed.
 # Where no share of tasks is promised to be in time there is no hurry.
 _CLIP, _CHANGE, _SURE_CHANGE = 2.5, 2, 3
@@ -140,11 +140,12 @@ class Estimate:
         train_s = seconds if train_s is None else min(max(train_s, _TRAINING * seconds), seconds)
         mean = np.array([train_s / work, 0.0, seconds - train_s])
         split = seconds * np.array([-1.0 / work, 0.0, 1.0])
-        cov = _MEASURED**2 * np.outer(mean, mean) + _SPLIT**2 * np.outer(split, split)
+        noise = _NOISIER * options.noise
+        cov = noise**2 * np.outer(mean, mean) + _SPLIT**2 * np.outer(split, split)
         c2, _, c0 = mean.tolist()
         costs = (c2, 0.0, c0, 0.0 if joules is None else joules / work, 0.0, 0.0)
         # No margin on one measurement: the first task of a process is rather too slow than too fast.
-        return cls(costs, (c2, 0.0, c0), _packed(cov), (_NOISIER * options.noise) ** 2)
+        return cls(costs, (c2, 0.0, c0), _packed(cov), noise**2)
 
     def begins_with(self, costs: Costs) -> bool:
         """Whether it began with these declared costs, so that it stays; energy may have been learned."""
@@ -206,13 +207,10 @@ class Estimate:
             cov[2, 2] = (_SPLIT * seconds) ** 2  # it declared no fixed cost: nothing is known about that
         doubt = max(float(x @ cov @ x), 0.0) / before**2
         off = seconds / before - 1
-        if self.seen < _KNOWN:
-            off = min(off, 1.0)
-        if doubt > 0.5 and off > 0:
-            off /= 2  # a first task is rather too slow than too fast: then a slower second one is noise
         limit = _CLIP * math.sqrt(doubt + self.noise)
         run = self._run(off, limit)
-        if abs(run) >= (_CHANGE if options.on_time > 0.5 else _SURE_CHANGE):
+        changed = abs(run) >= (_CHANGE if options.on_time > 0.5 else _SURE_CHANGE)
+        if changed or (not self.seen and off < 0):  # first measurements are rather too slow than too fast
             cov, doubt, run = cov + off**2 * np.outer(mean, mean), doubt + off**2, 0
         else:
             off = min(max(off, -limit), limit)

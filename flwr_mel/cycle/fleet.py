@@ -86,7 +86,7 @@ class Fleet:
         return cls(
             learners=list(learners),
             follows=follows,
-            costs=_costs(learners, own if follows is Follows.SAMPLES else np.ones_like(own)),
+            costs=_costs(learners, follows),
             energy_limit_j=[None if x.capability is None else x.capability.energy_limit_j for x in learners],
             data=data,
             own_epochs=own,
@@ -106,10 +106,9 @@ class Fleet:
             own_epochs=self.own_epochs[at],
         )
 
-    def expected_costs(self) -> Coefficients:
-        """Return the costs without the margin that keeps the on-time promise."""
-        unit = np.ones_like(self.own_epochs) if self.epochs_told else self.own_epochs
-        return _costs(self.learners, unit, expected=True)
+    def expected(self) -> Coefficients:
+        """Return the expected costs, without the margins that tasks are planned with."""
+        return _costs(self.learners, self.follows, expected=True)
 
     @property
     def epochs_told(self) -> bool:
@@ -166,10 +165,11 @@ class Fleet:
         return np.where(fits, np.maximum(needed, time_s), time_s)
 
 
-def _costs(learners: Sequence[Learner], unit: IntArray, *, expected: bool = False) -> Coefficients:
-    """Return the estimated costs; `unit` is the number of epochs that count as one."""
+def _costs(learners: Sequence[Learner], follows: Follows, *, expected: bool = False) -> Coefficients:
+    """Return the estimated costs; where epochs are not followed, an epoch is the project's own epochs."""
     rows = [x.estimate.costs(expected=expected) for x in learners if x.estimate is not None]
     c2, c1, c0, g2, g1, g0 = np.array(rows, dtype=np.float64).T
+    unit = np.array([x.own_epochs or 1 if follows is Follows.SAMPLES else 1 for x in learners])
     return Coefficients(c2 * unit, c1, c0, g2 * unit, g1, g0)
 
 

@@ -241,8 +241,14 @@ class Options:
         return self.solver if isinstance(self.solver, Rate) else Rate()
 
     def learning(self, *, declared: bool) -> Estimation | None:
-        """Return how costs are learned; None: a client's declared costs are used as they are."""
-        return self.estimation if declared or self.estimation is not None else Estimation()
+        """Return how costs are learned; None: a client's declared costs are used as they are.
+
+        A derived T is no deadline: tasks are planned with expected times, as T is. A margin would only make
+        them smaller than the project's own work.
+        """
+        if declared or self.estimation is not None:
+            return self.estimation
+        return Estimation() if self.time_s is not None else Estimation(on_time=0.5)
 
     def deadline_s(self, cycle_time_s: float) -> float | None:
         """Return after how many seconds replies are dropped; None: all replies are awaited."""

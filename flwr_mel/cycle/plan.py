@@ -17,13 +17,15 @@ from flwr_mel._validate import MAX_COUNT, IntArray
 from flwr_mel.allocation import AllocationProblem, Infeasible, Solution, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.limiting import limiting
+from flwr_mel.allocation.problem import Limits
+from flwr_mel.costs import Coefficients
 from flwr_mel.cycle.errors import NoWork, unable_text
 from flwr_mel.cycle.fleet import Fleet, Follows
 from flwr_mel.cycle.options import OnInfeasible, Options
-from flwr_mel.cycle.round_time import round_time
+from flwr_mel.cycle.round_time import Pace, round_time
 from flwr_mel.cycle.state import Learner, State, Task
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
-from flwr_mel.solvers.rate import best_round
+from flwr_mel.solvers.rate import BestRound, Rate, best_round
 
 Rows = Mapping[str, LearnerRecord]
 
@@ -75,7 +77,7 @@ def plan(
     for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
         rows[x.key].baseline = True
         rows[x.key].time_s, rows[x.key].energy_j = _own_work(x)
-        tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.label), baseline=True))
+        tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.name), baseline=True))
     if not tasks:
         _check_workable(state, options, follows)
     if tasks and not any(task.samples for task in tasks):
@@ -88,9 +90,9 @@ def plan(
     return replace(state, planned=planned), tuple(tasks), record
 
 
-def draw_seed(seed: int, cycle: int, label: str) -> int:
+def draw_seed(seed: int, cycle: int, name: str) -> int:
     """Return the seed of one learner's work in one cycle; it does not depend on the other learners."""
-    digest = hashlib.blake2b(f"{seed}/{cycle}/{label}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{seed}/{cycle}/{name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1  # 63 bits: the wire carries signed integers
 
 
@@ -185,7 +187,7 @@ def _set_time(
     if fleet is not None:
         own = fleet.own_epochs if fleet.epochs_told else np.ones_like(fleet.own_epochs)
         derived = round_time(
-            fleet.expected_costs(),
+            fleet.expected(),
             own,
             fleet.data,
             min_samples=fleet.min_samples,
@@ -201,23 +203,49 @@ def _set_time(
 def _best(
     state: State, options: Options, record: CycleRecord, fleet: Fleet, rows: Rows
 ) -> tuple[State, list[Task]]:
-    """Choose T, participants and samples together; T changes when it would by more than Pace allows."""
+    """Choose T, participants and samples together."""
     shared = MAX_COUNT if options.shards is None else len(options.shards) // len(fleet.learners)
     held = np.minimum(fleet.data, max(shared, 1))
-    choose = partial(
-        best_round,
-        energy_limit_j=fleet.energy_limit_j,
-        max_samples=held,
-        min_samples=fleet.min_samples,
-        objective=options.rate,
+    found, pace = best_in_pace(
+        state.pace,
+        fleet.costs,
+        fleet.expected(),
+        fleet.energy_limit_j,
+        held,
+        fleet.min_samples,
+        options.rate,
     )
-    fresh = choose(fleet.expected_costs())
-    time_s, pace = state.pace.next(fresh.cycle_time_s)
-    found = choose(fleet.costs, cycle_time_s=time_s)
-    record.cycle_time_s = max(time_s, found.cycle_time_s)
+    record.cycle_time_s = found.cycle_time_s
     tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)
-    record.asked_samples, record.bound = record.total_samples, fresh.solution.bound
+    record.asked_samples = record.total_samples
     return replace(state, pace=pace), tasks
+
+
+def best_in_pace(
+    pace: Pace,
+    costs: Coefficients,
+    expected: Coefficients,
+    energy_limit_j: Limits,
+    held: IntArray,
+    min_samples: int,
+    rate: Rate,
+) -> tuple[BestRound, Pace]:
+    """Return the round with the fastest learning, whose T changes only as much as `Pace` allows.
+
+    Parameters
+    ----------
+    pace : Pace
+        What is remembered of T.
+    costs, expected : Coefficients
+        To plan with, and without the margin of the on-time promise: T follows from these.
+    energy_limit_j, held, min_samples, rate
+        As for `best_round`.
+    """
+    choose = partial(
+        best_round, energy_limit_j=energy_limit_j, max_samples=held, min_samples=min_samples, objective=rate
+    )
+    time_s, pace = pace.next(choose(expected).cycle_time_s)
+    return choose(costs, cycle_time_s=time_s), pace
 
 
 def _allocated(options: Options, record: CycleRecord, fleet: Fleet, rows: Rows, part: float) -> list[Task]:
@@ -341,7 +369,7 @@ def _tasks(
             record.cycle,
             rows[x.key].epochs,
             rows[x.key].samples,
-            draw_seed(options.seed, record.cycle, x.label),
+            draw_seed(options.seed, record.cycle, x.name),
             shard=None if shards is None else shards[k],
         )
         for k, x in enumerate(given)

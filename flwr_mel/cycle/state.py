@@ -106,6 +106,11 @@ class Learner:
         return (1, 0, self.label, self.key)
 
     @property
+    def name(self) -> str:
+        """What seeds are drawn for: the label in a simulation, where it is unique, otherwise the identity."""
+        return self.label if self.simulated else self.key
+
+    @property
     def data(self) -> int | None:
         """Samples that it declares or was seen to hold."""
         declared = None if self.capability is None else self.capability.max_samples

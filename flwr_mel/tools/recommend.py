@@ -221,10 +221,8 @@ def regimes_of(problem: AllocationProblem) -> Regimes:
 
     def relaxed(time: float, energy: float) -> float:
         # The learners stay the same: one more straggler would hide what the rest gains.
-        eased = replace(
-            mine, cycle_time_s=mine.cycle_time_s * time, energy_limit_j=mine.energy_limit_j * energy
-        )
-        return relaxed_synchronous(eased, problem.total_samples)
+        t, e = mine.cycle_time_s * time, mine.energy_limit_j * energy
+        return relaxed_synchronous(replace(mine, cycle_time_s=t, energy_limit_j=e), problem.total_samples)
 
     tau = relaxed(1, 1)
     both = relaxed(2, 2) / tau

@@ -1,19 +1,17 @@
-"""Rounds on a scripted clock: clients with known costs, real estimates, real allocations, no Flower."""
+"""Rounds on a scripted clock: `plan` and `settle` with clients whose true costs are known, without Flower."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from flwr_mel.allocation import AllocationProblem, Infeasible, allocate
-from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.costs import Coefficients
-from flwr_mel.cycle.estimate import Estimate
-from flwr_mel.cycle.options import Estimation
-from flwr_mel.cycle.round_time import Pace, round_time
-from flwr_mel.solvers import Exact
+from flwr_mel import wire
+from flwr_mel.cycle.options import Options, Rounds
+from flwr_mel.cycle.plan import plan
+from flwr_mel.cycle.settle import Reply, settle
+from flwr_mel.cycle.state import State, hear, meet
 
-LEAST, MOST_EPOCHS = 32, 5
 LOST = float("inf")
+MODEL = {"w": np.zeros(1, dtype=np.float32)}
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Fleet:
 
     @classmethod
     def of(cls, slowness, *, epochs=1, held=500, c2=1e-3, fixed=0.05, **more):
-        """Build clients that are so many times slower than the first; `fixed` is c0 of the first one."""
+        """Build clients that are so many times slower than a first one; `fixed` is the c0 of that one."""
         slow = np.asarray(slowness, dtype=float)
         n = np.broadcast_to(held, slow.shape).astype(np.int64)
         e = np.broadcast_to(epochs, slow.shape).astype(np.int64)
@@ -42,12 +40,14 @@ class Fleet:
     def __len__(self):
         return len(self.c2)
 
-    def seconds(self, k, epochs, samples):
-        return float(self.c2[k] * epochs * samples + self.c1 * samples + self.c0[k])
-
     def takes(self, round_, k, epochs, samples, rng):
-        factor = np.exp(rng.normal(0, self.noise)) if self.noise else 1.0
-        return self.seconds(k, epochs, samples) * factor * self.script.get((round_, k), 1.0)
+        factor = np.exp(rng.normal(0, self.noise)) * self.script.get((round_, k), 1.0)
+        return float((self.c2[k] * epochs * samples + self.c1 * samples + self.c0[k]) * factor)
+
+    def costs(self):
+        """Return what a client declares that knows its costs."""
+        zero = np.zeros(len(self))
+        return np.column_stack((self.c2, zero + self.c1, self.c0, zero, zero, zero))
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,9 @@ class RoundLog:
 
     planned_s: float
     actual_s: float
-    clients: tuple
     epochs: np.ndarray
     samples: np.ndarray
-    missed: tuple = ()
-    baseline_s: float = 0.0
+    state: State
 
     @property
     def work(self):
@@ -68,105 +66,56 @@ class RoundLog:
 
 
 def run_rounds(
-    fleet,
-    rounds,
-    *,
-    seed=0,
-    cycle_time_s=None,
-    slack=0.25,
-    participation=None,
-    declared=None,
-    options=None,
-    **limits,
+    fleet, rounds, *, seed=0, slack=None, participation=None, declared=None, state=None, **keywords
 ):
-    """Drive the fleet through rounds; the first one of clients without declared costs is the baseline.
+    """Drive the fleet through rounds.
 
     `participation(round, rng)` returns the clients of a round; all by default. `declared`: costs, one row of
-    six per client. `options`: the estimation, by default the one that `MelStrategy` uses.
+    six per client. `state`: of an earlier run. `keywords` are those of `MelStrategy`.
     """
     rng = np.random.default_rng(seed)
-    options = options or (Estimation(on_time=0.5) if cycle_time_s is None else Estimation())
-    learns = None if declared is not None and options is None else options
-    estimates = (
-        {} if declared is None else {k: Estimate.declared(tuple(c), learns) for k, c in enumerate(declared)}
-    )
-    baselines, pace, logs = {}, Pace(), []
-    for number in range(1, rounds + 1):
-        here = list(range(len(fleet))) if participation is None else sorted(participation(number, rng))
-        known = [k for k in here if k in estimates]
+    options = Options(rounds=Rounds(deadline_slack=slack), **keywords)
+    nodes = [str(k) for k in range(len(fleet))]
+    state = meet(State() if state is None else state, nodes)
+    state = hear(state, options, {node: _words(fleet, int(node), declared) for node in nodes})
+    logs = []
+    for _ in range(rounds):
+        number = state.cycle + 1
+        here = nodes if participation is None else [str(k) for k in participation(number, rng)]
+        state, tasks, record = plan(state, options, number, here, len(nodes))
+        deadline_s = options.deadline_s(record.cycle_time_s) or LOST
         epochs, samples = np.zeros((2, len(fleet)), dtype=np.int64)
-        time_s = cycle_time_s or 0.0
-        if known:
-            at = np.array(known)
-            costs = Coefficients(*np.array([estimates[k].costs() for k in known]).T)
-            if cycle_time_s is None:
-                expected = Coefficients(*np.array([estimates[k].costs(expected=True) for k in known]).T)
-                wanted = round_time(
-                    expected,
-                    fleet.epochs[at],
-                    fleet.held[at],
-                    min_samples=LEAST,
-                    max_epochs=_most(fleet, limits),
-                )
-                time_s, pace = pace.next(wanted)
-            epochs[at], samples[at] = _allocated(costs, fleet, at, time_s, cycle_time_s is None, limits)
-        took, missed = [0.0], []
-        for k in here:
-            first = k not in estimates
-            if first:
-                epochs[k], samples[k] = fleet.epochs[k], fleet.held[k]
-            if not samples[k]:
-                estimates[k] = estimates[k].rested(learns)
-                continue
+        replies, took = {}, [0.0]
+        for task in tasks:
+            k = int(task.node)
+            epochs[k] = fleet.epochs[k] if task.baseline else task.epochs
+            samples[k] = fleet.held[k] if task.baseline else task.samples
             seconds = fleet.takes(number, k, int(epochs[k]), int(samples[k]), rng)
-            if first and seconds < LOST:
-                baselines[k] = seconds
-                estimates[k] = Estimate.measured(int(epochs[k]), int(samples[k]), seconds, options)
-            elif not first and (seconds <= time_s * (1 + slack) or (seconds < LOST and cycle_time_s is None)):
-                estimates[k] = estimates[k].observe(int(epochs[k]), int(samples[k]), seconds, learns)
-            else:
-                missed.append(k)
-                if not first:
-                    estimates[k] = estimates[k].missed(learns)
-            took.append(seconds if seconds < LOST else time_s * (1 + slack))
-        logs.append(RoundLog(time_s, max(took), tuple(here), epochs, samples, tuple(missed)))
+            took.append(min(seconds, deadline_s) if deadline_s < LOST or seconds < LOST else 0.0)
+            if seconds <= deadline_s and seconds < LOST:
+                words = _words(fleet, k, declared) | {
+                    wire.TRAIN_SECONDS: seconds,
+                    wire.SAMPLES_USED: int(samples[k]),
+                    wire.EPOCHS_READ: 1,
+                }
+                replies[task.node] = Reply(MODEL, int(samples[k]), words, seconds)
+        state, record, _ = settle(state, options, record, replies, MODEL, max(took))
+        logs.append(RoundLog(record.cycle_time_s, max(took), epochs, samples, state))
     return logs
 
 
 def unwrapped(fleet, rounds, *, seed=0):
-    """Return work and seconds of the project's own rounds, without planning."""
+    """Return work per second of the project's own rounds, without planning."""
     rng = np.random.default_rng(seed)
-    each = [
-        [fleet.takes(0, k, int(fleet.epochs[k]), int(fleet.held[k]), rng) for k in range(len(fleet))]
-        for _ in range(rounds)
-    ]
-    return rounds * int((fleet.epochs * fleet.held).sum()), float(np.max(each, axis=1).sum())
+    own = [(k, int(fleet.epochs[k]), int(fleet.held[k])) for k in range(len(fleet))]
+    each = [[fleet.takes(0, *task, rng) for task in own] for _ in range(rounds)]
+    return rounds * int((fleet.epochs * fleet.held).sum()) / float(np.max(each, axis=1).sum())
 
 
-def _most(fleet, limits):
-    return limits.get("max_epochs") or MOST_EPOCHS * int(fleet.epochs.max())
-
-
-def _allocated(costs, fleet, at, time_s, derived, limits):
-    """Return epochs and samples of one verified allocation."""
-    held = fleet.held[at]
-    needed = costs.time_s(np.ones_like(held), np.minimum(LEAST, held))
-    deadlines = np.maximum(needed, time_s) if derived else np.full(len(at), time_s)
-    most = _most(fleet, limits)
-    problem = AllocationProblem(
-        costs,
-        deadlines,
-        total_samples=int(held.sum()),
-        staleness=most,
-        min_samples=LEAST,
-        max_samples=held,
-        max_epochs=most,
-    )
-    total = min(int(held.sum()), int(Capacities.of(problem).at(1).sum()))
-    if not total:
-        return np.zeros((2, len(at)), dtype=np.int64)
-    try:
-        solution = allocate(problem.replace(total_samples=total), Exact())
-    except Infeasible:
-        return np.zeros((2, len(at)), dtype=np.int64)
-    return solution.epochs, solution.samples
+def _words(fleet, k, declared):
+    """Return what a client's mod reports."""
+    words = {wire.MODDED: 1, wire.OWN_EPOCHS: int(fleet.epochs[k]), wire.SAMPLES_HELD: int(fleet.held[k])}
+    if declared is not None:
+        words |= {wire.MAX_SAMPLES: int(fleet.held[k])}
+        words |= dict(zip(wire.COEFFICIENTS, map(float, declared[k]), strict=True))
+    return words

@@ -99,20 +99,21 @@ def test_an_outsider_at_the_proxy_is_rejected(fleet, tmp_path):
 # --- slow devices and liars -------------------------------------------------------------------------------
 
 
-def costs(seconds, **more):
-    """Return what a device declares that takes so long per sample and epoch, and nothing else."""
-    return dict.fromkeys(("mel-c1", "mel-c0", "mel-g2", "mel-g1", "mel-g0"), 0.0) | {"mel-c2": seconds} | more
+def declared(seconds, samples):
+    """Return what a device declares that holds so many samples and takes so long for each in an epoch."""
+    free = dict.fromkeys(("mel-c1", "mel-c0", "mel-g2", "mel-g1", "mel-g0"), 0.0)
+    return free | {"mel-c2": seconds, "mel-max-samples": samples}
 
 
 @pytest.fixture(scope="module")
 def unequal(fleet):
     """pi-2 is 8 times slower; pi-3 claims a million samples and sends 100 times the model."""
-    fleet.fault("pi-1", declares=costs(0.05))
-    fleet.fault("pi-2", declares=costs(0.4))
-    fleet.fault("pi-3", declares=costs(0.05, **{"mel-max-samples": 1_000_000}), lie=1_000_000)
+    fleet.fault("pi-1", declares=declared(0.01, 400))
+    fleet.fault("pi-2", declares=declared(0.08, 400))
+    fleet.fault("pi-3", declares=declared(0.01, 1_000_000), lie=1_000_000)
     try:
         # So long that Flower's own part of it, which depends on the machine, hardly matters.
-        fleet.finish(fleet.begin("unequal", rounds=1, cycle_time=600.0, max_epochs=1000))
+        fleet.finish(fleet.begin("unequal", rounds=1, cycle_time=600.0, max_epochs=1000, staleness=200))
     finally:
         for name in DEVICES:
             fleet.fault(name)

@@ -6,11 +6,11 @@ import sys
 
 import numpy as np
 import pytest
-from flwr_mel.tools.cli import app
 from mel_simulation.sweep.cells import profiles
 from typer.testing import CliRunner
 
 from flwr_mel.paper import paper_fleet
+from flwr_mel.tools.cli import app
 from flwr_mel.tools.fleetfile import Fleet, write_fleet
 from tests.simulation.tools import cli, finished
 from tests.waiting import PATIENCE_S
@@ -119,7 +119,11 @@ def test_a_missing_package_is_named(tmp_path):
         assert f"{command} needs more packages (No module named 'torch')" in done.stderr
         assert "flwr-mel[simulation]" in done.stderr
     done = subprocess.run(
-        [sys.executable, "-m", "flwr_mel.tools.cli", "--help"], env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "flwr_mel.tools.cli", "--help"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0
     assert "Not available" in done.stdout

@@ -1,0 +1,165 @@
+"""Rounds on a scripted clock: what the estimator and the derived round time do for whole fleets."""
+
+import numpy as np
+import pytest
+
+from flwr_mel.cycle.errors import NoWork
+from flwr_mel.cycle.options import Estimation
+from flwr_mel.cycle.state import State
+from tests.cycle.scripted import LOST, Fleet, run_rounds, unwrapped
+
+
+def changes(logs):
+    """Return by which factor each client's work changed from round to round, after the first two rounds."""
+    works = np.array([log.work for log in logs[2:]], dtype=float)
+    return np.maximum(works[1:] / works[:-1], works[:-1] / works[1:])
+
+
+@pytest.mark.parametrize("fixed", [0.0, 0.1])
+@pytest.mark.parametrize("epochs", [1, 3, 5])
+def test_equal_clients_with_noise_lose_nothing(epochs, fixed):
+    """Noise alone once gave one of four equal clients 32 samples and another 528."""
+    work = seconds = 0.0
+    fleet = Fleet.of([1, 1, 1, 1], epochs=epochs, fixed=fixed, noise=0.2)
+    for seed in range(12):
+        logs = run_rounds(fleet, 35, seed=seed)
+        for log in logs[10:]:
+            work, seconds = work + log.work.sum(), seconds + log.actual_s
+            assert log.work.max() <= 1.5 * log.work.min()
+        assert changes(logs).max() <= 2
+    assert work / seconds >= 0.97 * unwrapped(fleet, 3000)
+
+
+def test_fixed_cost_is_separated_only_after_the_work_has_clearly_varied():
+    equal = Fleet.of([1, 1, 1], fixed=0.3)
+    for log in run_rounds(equal, 10):
+        assert [x.estimate.mean[2] for x in log.state.learners.values()] == pytest.approx([0, 0, 0], abs=1e-6)
+    unequal = Fleet.of([1, 1, 10], fixed=0.05)
+    slow = run_rounds(unequal, 10)[-1].state.learners["2"].estimate
+    assert slow.mean[2] == pytest.approx(0.5, rel=0.15)
+    assert slow.mean[0] == pytest.approx(0.01, rel=0.05)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize("fixed", [0.0, 0.05, 0.2])
+def test_actual_and_planned_round_time_agree_from_round_three_on(noise, epochs, fixed):
+    logs = run_rounds(Fleet.of([1, 1, 3, 10], epochs=epochs, fixed=fixed, noise=noise), 15)
+    ratios = np.array([log.actual_s / log.planned_s for log in logs[2:]])
+    assert np.abs(ratios - 1).max() <= 0.15
+    assert changes(logs).max() <= 2
+
+
+def test_a_round_is_shorter_and_does_as_much_work():
+    fleet = Fleet.of([1, 1, 3, 10], epochs=3)
+    logs = run_rounds(fleet, 6)
+    assert logs[-1].actual_s < 0.25 * logs[0].actual_s
+    assert logs[-1].work.sum() >= logs[0].work.sum()
+
+
+def random_fleet(seed):
+    rng = np.random.default_rng([9, seed])
+    clients = int(rng.integers(2, 13))
+    return Fleet.of(
+        np.exp(rng.uniform(0, np.log(10), clients)),
+        epochs=int(rng.integers(1, 6)),
+        held=rng.integers(100, 3000, clients),
+        fixed=float(rng.choice([0, 0.05, 0.5])),
+        noise=float(rng.choice([0, 0.05, 0.1])),
+        c1=float(rng.choice([0, 1e-4])),
+    )
+
+
+def test_the_round_time_settles_for_300_random_fleets():
+    for seed in range(300):
+        times = [log.planned_s for log in run_rounds(random_fleet(seed), 12, seed=seed)][6:]
+        assert max(times) < 1.1 * min(times), f"fleet {seed}"
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("declares", [True, False])
+def test_one_missed_reply_costs_at_most_three_rounds_of_reduced_work(given, declares):
+    """It cost 28 of 30 rounds."""
+    fleet = Fleet.of([1, 1, 1, 2], epochs=2, script={(6, 3): LOST})
+    keywords = {"cycle_time_s": 3.0} if given else {}
+    logs = run_rounds(fleet, 20, slack=0.25, declared=fleet.costs() if declares else None, **keywords)
+    usual = logs[4].work[3]
+    reduced = [log.work[3] for log in logs[6:] if log.work[3] < 0.9 * usual]
+    assert 1 <= len(reduced) <= 3
+    assert min(reduced) > 0
+
+
+def test_many_missed_replies_never_remove_a_client():
+    fleet = Fleet.of([1, 1, 1, 1], script={(i, 3): LOST for i in range(3, 9)})
+    logs = run_rounds(fleet, 20, slack=0.25, cycle_time_s=0.7, declared=fleet.costs())
+    assert all(log.work[3] > 0 for log in logs)
+    assert logs[-1].work[3] == logs[1].work[3]
+
+
+def test_missed_replies_after_a_resume_cost_at_most_three_rounds():
+    """The old server process may still hold the nodes, so that all replies of one round are lost."""
+    fleet = Fleet.of([1, 1, 3], script={(7, k): LOST for k in range(3)})
+    before = run_rounds(fleet, 6, slack=0.25)
+    resumed = State.from_dict(before[-1].state.as_dict())
+    after = run_rounds(fleet, 8, slack=0.25, state=resumed)
+    assert (after[4].work >= 0.9 * before[-1].work).all()
+
+
+@pytest.mark.parametrize("factor", [3.0, 20.0])
+def test_a_very_late_first_answer_costs_at_most_three_rounds(factor):
+    """Libraries and data are loaded in it. It cost 5 of 8 rounds."""
+    fleet = Fleet.of([1, 1, 1, 1], script={(1, 3): factor})
+    logs = run_rounds(fleet, 10)
+    assert all(log.work[3] > 0 for log in logs)
+    assert sum(log.work[3] < 0.9 * log.work[0] for log in logs[1:]) <= 3
+    assert logs[-1].planned_s == pytest.approx(logs[-1].actual_s, rel=0.15)
+
+
+def test_available_time_is_used():
+    """A plan that needed 5 of 60 s dropped two thirds of the data."""
+    fleet = Fleet.of([1, 1, 1], held=4000, noise=0.1)
+    for log in run_rounds(fleet, 12, cycle_time_s=60.0, max_epochs=1)[1:]:
+        assert log.samples.sum() == 12_000
+    for log in run_rounds(fleet, 12, max_epochs=1)[1:]:
+        assert log.samples.sum() >= 0.9 * 12_000
+
+
+def test_a_round_time_in_which_no_client_can_do_anything_is_an_error():
+    fleet = Fleet.of([1, 1])
+    with pytest.raises(NoWork, match=r"cycle_time_s=0.01 .*smallest cycle time.* 0.05"):
+        run_rounds(fleet, 3, cycle_time_s=0.01, declared=fleet.costs())
+
+
+def test_the_round_time_follows_the_sampled_clients():
+    """A round of fast clients was stretched to the time of the fleet."""
+    fleet = Fleet.of([1, 1, 1, 1, 6, 6, 6, 6], noise=0.05)
+
+    def half(number, rng):
+        if number <= 2:  # all are measured
+            return range(4 * (number - 1), 4 * number)
+        return sorted(rng.choice(8, 4, replace=False)) if number % 3 else range(4)
+
+    logs = run_rounds(fleet, 40, participation=half)
+    fast = [log for log in logs[2:] if not log.work[4:].any()]
+    mixed = [log for log in logs[2:] if log.work[:4].any() and log.work[4:].any()]
+    assert len(fast) >= 12
+    assert len(mixed) >= 12
+    own_s = 1e-3 * 500 + 0.05
+    for log in fast:
+        assert log.planned_s == pytest.approx(own_s, rel=0.2)
+        assert (log.work[:4] >= 450).all()
+    for log in mixed:
+        assert own_s < log.planned_s < 6 * own_s
+
+
+def test_the_promised_share_is_in_time():
+    fleet = Fleet.of([1, 1, 2, 4], noise=0.1, held=2000)
+    options = Estimation(on_time=0.95)
+    late = tasks = 0
+    for seed in range(5):
+        logs = run_rounds(
+            fleet, 60, seed=seed, cycle_time_s=5.0, slack=0.5, declared=fleet.costs(), estimation=options
+        )
+        late += sum(log.actual_s > 5.0 for log in logs[5:])
+        tasks += sum(int((log.work > 0).sum()) for log in logs[5:])
+    assert late / tasks <= 0.05
