@@ -31,7 +31,7 @@ ADAM: dict[str, Any] = {"beta_1": 0.8, "beta_2": 0.99, "tau": 1e-6}
 PAPER_LEARNERS = 20
 
 #: What a resumed run may change. The fleet and the data themselves are compared, not their paths.
-RESUMABLE = ("cycles", "target-accuracy", "api", "run-dir", "resume", "fleet", "data-dir")
+RESUMABLE = ("cycles", "target-accuracy", "run-dir", "resume", "fleet", "data-dir")
 
 
 def option(
