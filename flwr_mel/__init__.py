@@ -1,7 +1,7 @@
 """flwr_mel: plans each round of a Flower training for devices of unequal speed.
 
-Every client gets the number of epochs and samples with which it replies in time, stays within its energy limit
-and learns as much as possible.
+Every client gets the number of epochs and samples with which it replies in time, stays within its energy
+limit and learns as much as possible.
 """
 
 from importlib import import_module
