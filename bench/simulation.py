@@ -94,7 +94,7 @@ def repeated(directory: Path) -> Path:
 def simulate(scratch: Path, *options: object) -> Measured:
     """Run `flwr-mel simulate` and time the lines that it prints after each cycle."""
     run = RunDir(Path(tempfile.mkdtemp(dir=scratch)) / "run")
-    command = [sys.executable, "-m", "flwr_mel.cli", "simulate", "--run-dir", str(run.path)]
+    command = [sys.executable, "-m", "flwr_mel.tools.cli", "simulate", "--run-dir", str(run.path)]
     start, ends, lines = time.monotonic(), [], []
     process = subprocess.Popen(
         [*command, *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -192,10 +192,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a smoke test: small, prints only")
     quick = parser.parse_args(arguments).quick
     allocate(paper_problem(10, 10, 1), Exact())  # imports are not timed
-    repeats = 1 if quick else 7
+    repeats = 1 if quick else 5
     results = {
         "races": races(FEW_CELLS[:1] if quick else CELLS, 20, repeats, 20.0),
-        "alone": alone((1000,) if quick else (1000, 10_000, 100_000, 1_000_000), 1 if quick else 5),
+        "alone": alone((1000,) if quick else (1000, 10_000, 1_000_000), 1 if quick else 3),
         "wide": wide(repeats),
     }
     if not quick:

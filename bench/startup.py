@@ -92,7 +92,7 @@ def main() -> None:
 def ours(scratch: Path) -> Times:
     """Return the seconds to the first line, the end of each cycle and the end of `flwr-mel simulate`."""
     env = {**os.environ, "FLWR_MEL_OFFLINE": "1", "FLWR_MEL_DATA": str(scratch / "cache")}
-    command = [sys.executable, "-m", "flwr_mel.cli", "simulate", "--cycles", str(CYCLES)]
+    command = [sys.executable, "-m", "flwr_mel.tools.cli", "simulate", "--cycles", str(CYCLES)]
     return _timed([*command, "--learners", str(NODES), "--run-dir", str(scratch / "run")], env, scratch)
 
 

@@ -1,7 +1,7 @@
-"""flwr_mel: heterogeneity-aware task allocation for Flower.
+"""flwr_mel: plans each round of a Flower training for devices of unequal speed.
 
-Decides, every global cycle, how many local epochs and how many samples each device gets, so that all
-report in time, nobody exceeds its energy limit and as much learning as possible happens.
+Every client gets the number of epochs and samples with which it replies in time, stays within its energy limit
+and learns as much as possible.
 """
 
 from importlib import import_module
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flwr_mel.solvers.rate import BestRound, Rate, best_round
     from flwr_mel.solvers.schemes import Scheme, scheme
 
-__version__ = "0.2.0.dev0"
+__version__ = "1.0.0"
 
 __all__ = [
     "AllocationProblem",

@@ -248,7 +248,7 @@ class JsonlWriter:
             raise complain(
                 "JsonlWriter's path", "a file that can be written", str(self.path), f"{error}."
             ) from error
-        self._keep(lambda _: True)
+        self._cut(self._lines())
 
     def __call__(self, record: CycleRecord) -> None:
         """Write one record."""
@@ -266,30 +266,34 @@ class JsonlWriter:
                     os.truncate(self.path, end)
 
     def resume(self, cycle: int) -> None:
-        """Drop the lines of later cycles, which a resumed training repeats."""
-        self._keep(lambda found: found <= cycle)
+        """Drop the last lines if they are of later cycles, which a resumed training repeats."""
+        lines = self._lines()
+        while lines and lines[-1][0] > cycle:
+            lines.pop()
+        self._cut(lines)
 
-    def _keep(self, wanted: Callable[[int], bool]) -> None:
-        """Truncate the file before the first line that is cut off or not wanted."""
-        end = 0
+    def _lines(self) -> list[tuple[int, int]]:
+        """Return cycle and end of each line, up to one that is cut off."""
+        found, end = [], 0
         with self.path.open("rb") as file:
             for line in file:
                 try:
-                    fine = line.endswith(b"\n") and wanted(int(json.loads(line)["cycle"]))
+                    cycle = int(json.loads(line)["cycle"])
                 except (ValueError, LookupError, TypeError):
-                    fine = False
-                if not fine:
+                    cycle = 0
+                if not cycle or not line.endswith(b"\n"):
                     break
                 end += len(line)
-            rest = file.read()
+                found.append((cycle, end))
+            if not found and file.read(1):
+                rule = "a new file, or one of cycle records"
+                raise complain("JsonlWriter's path", rule, str(self.path), "Give another.")
+        return found
+
+    def _cut(self, lines: list[tuple[int, int]]) -> None:
+        """Truncate the file after these lines."""
+        end = lines[-1][1] if lines else 0
         if end < self.path.stat().st_size:
-            if end == 0 and rest:
-                raise complain(
-                    "JsonlWriter's path",
-                    "a new file, or one of cycle records",
-                    str(self.path),
-                    "Give another.",
-                )
             os.truncate(self.path, end)
 
 

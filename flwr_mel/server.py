@@ -128,6 +128,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         """Leave it to the wrapped strategy; there is no evaluation after the training stopped."""
         if self.stopped:
             return []
+        self._model = views(parameters)  # a strategy around this one may have changed it
         cycle = self.cycle_of(server_round)
         instructions: list[tuple[ClientProxy, EvaluateIns]]
         instructions = self.strategy.configure_evaluate(cycle, parameters, client_manager)

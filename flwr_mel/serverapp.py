@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from inspect import signature
 from time import monotonic, sleep
 from typing import Any
 
@@ -142,12 +143,15 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
             self._grid.deadline_s = None
         if self.stopped:
             return []
+        self._model = views(arrays)  # a strategy around this one may have changed it
         cycle = self.cycle_of(server_round)
         messages: Iterable[Message] = self.strategy.configure_evaluate(cycle, arrays, config, grid)
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Leave aggregation to the wrapped strategy, and record its metrics."""
+        if self.stopped:
+            return None
         metrics: MetricRecord | None = self.strategy.aggregate_evaluate(self.cycle_of(server_round), replies)
         self._observe(metrics)
         if not self._evaluates:
@@ -179,41 +183,30 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
 
         return watched
 
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: EvaluateFn | None = None,
-        **own: Any,
-    ) -> Result:
+    def start(self, grid: Grid, initial_arrays: ArrayRecord, *given: Any, **more: Any) -> Result:
         """Run the training, with the wrapped strategy's own `start` if it has one.
 
         Parameters
         ----------
-        grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+        grid, initial_arrays
             As for Flower's `Strategy.start`.
-        **own
-            Further arguments of the wrapped strategy's `start`.
+        *given, **more
+            Further arguments of the wrapped strategy's `start`, by default those of Flower: `num_rounds`,
+            `timeout`, `train_config`, `evaluate_config` and `evaluate_fn`.
         """
+        names = list(signature(type(self.strategy).start).parameters)[3:]
+        more |= dict(zip(names, given, strict=False))
+        if "evaluate_fn" in more:
+            more["evaluate_fn"] = self.watch(more["evaluate_fn"])
         self._grid = grid if isinstance(grid, TimedGrid) else TimedGrid(grid)
-        given: dict[str, Any] = {
-            "grid": self._grid,
-            "initial_arrays": initial_arrays,
-            "num_rounds": num_rounds,
-            "timeout": timeout,
-            "train_config": train_config,
-            "evaluate_config": evaluate_config,
-            "evaluate_fn": self.watch(evaluate_fn),
-        }
+        if not self._resumed:  # a training that had stopped before a resume stays so
+            self.state = replace(self.state, stopped="")
+        self._resumed = False
         if type(self.strategy).start is Strategy.start:
-            result: Any = super().start(**given)
+            result: Any = super().start(self._grid, initial_arrays, **more)
         else:
             self.summary()
-            result = self._own_loop().start(**given, **own)
+            result = self._own_loop().start(self._grid, initial_arrays, **more)
         self._finish()
         if type(result) is not Result:  # an own `start` may return anything
             return result  # type: ignore[no-any-return]
@@ -288,7 +281,7 @@ class TimedGrid(Grid):
         """Send messages and wait for the replies, at most until the timeout or the deadline."""
         limits = [t for t in (timeout, self.deadline_s) if t is not None]
         start = monotonic()
-        open_ids = set(self.push_messages(messages))
+        open_ids = {pushed for pushed in self.push_messages(messages) if pushed}  # None: not pushed
         self.took_s, replies = {}, []
         while open_ids:
             for reply in self.pull_messages(open_ids):
@@ -402,15 +395,16 @@ def _read(reply: Message, key: str, round_trip_s: float | None) -> Reply | None:
         return Reply(
             error=" ".join((reply.error.reason or "no reason given").split()), round_trip_s=round_trip_s
         )
-    words, metrics = _words(reply), list(reply.content.metric_records.values())
-    if len(metrics) != 1 or not reply.content.array_records:
-        found = f"{len(reply.content.array_records)} ArrayRecords and {len(metrics)} MetricRecords"
-        return Reply(words=words, error=f"its reply has {found}; one MetricRecord and the arrays are needed")
+    words, examples = _words(reply), None
+    for metrics in reply.content.metric_records.values():
+        examples = metrics.get(key, examples)
+    if not reply.content.array_records:
+        return Reply(words=words, error="its reply has no ArrayRecord", round_trip_s=round_trip_s)
     try:
         arrays = {name: x for record in _named(reply.content) for name, x in record.items()}
     except Rejected as rejected:
         return Reply(words=words, round_trip_s=round_trip_s, error=str(rejected))
-    return Reply(arrays, metrics[0].get(key), words, round_trip_s)
+    return Reply(arrays, examples, words, round_trip_s)
 
 
 def _named(content: RecordDict) -> Iterable[Arrays]:

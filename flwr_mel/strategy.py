@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import time
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from flwr_mel._validate import Phrase, complain
 from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
-from flwr_mel.cycle.errors import NoWork, failed_text
+from flwr_mel.cycle.errors import NoWork, failed_text, unable_text
 from flwr_mel.cycle.measure import Words
 from flwr_mel.cycle.options import Average, Estimation, Options, Robust, Rounds, Shards
 from flwr_mel.cycle.plan import plan
@@ -144,10 +144,13 @@ class MelStrategy:
         self.callbacks = _callables(callbacks)
         self.state = State()
         self.records: deque[CycleRecord] = deque(maxlen=KEEP_RECORDS)
+        #: Called after each round and its callbacks with the record and the new model.
+        self.on_round: list[Callable[[CycleRecord, Arrays], None]] = []
         self._record: CycleRecord | None = None
         self._settled = True
+        #: As sent to the clients; after a round the new one.
         self._model: Arrays = {}
-        self._offset = 0
+        self._offset, self._resumed = 0, False
         self._set_up()
 
     def _set_up(self) -> None:
@@ -180,8 +183,8 @@ class MelStrategy:
         """
         here = self.state
         self.state = replace(state, keys=here.keys, learners={**here.learners, **state.learners})
-        self._offset = state.cycle
-        self.records.extend(records)
+        self._offset, self._resumed = state.cycle, True
+        self.records = deque(records, maxlen=KEEP_RECORDS)
 
     def summary(self) -> None:
         """Log the settings, then those of the wrapped strategy."""
@@ -268,6 +271,7 @@ class MelStrategy:
             return model is not None
         wrong = not_finite(model, self._model)
         if not wrong:
+            self._model = model
             return True
         text = f"{type(self.strategy).__name__} made a model with values that are not finite ({wrong})"
         text += ": the old one stays"
@@ -307,17 +311,17 @@ class MelStrategy:
             self.state = replace(self.state, stopped=record.stopped)
             log.info("training stops after round %d: %s", record.cycle, record.stopped)
         self.records.append(record)
-        self._after_round(record)
-
-    def _after_round(self, record: CycleRecord) -> None:
-        """Do nothing; `Checkpointed` saves the round here."""
+        for hook in self.on_round:
+            hook(record, self._model)
 
     def _finish(self) -> None:
         """End the training: close the last round, and log what was gained. An untrained model is an error."""
         self._close()
-        last = self.records[-1] if self.records else None
-        if last is not None and not self.state.trained and last.asked:
-            raise NoWork(failed_text(last.asked))
+        if self.records and not self.state.trained:
+            last = self.records[-1]
+            notes = "; ".join(last.notes)
+            skipped = [(row.learner, row.reason or notes) for row in last.learners]
+            raise NoWork(failed_text(last.asked) if last.asked else unable_text(skipped, ""))
         if line := final_line(self.records):
             log.info("%s", line)
 

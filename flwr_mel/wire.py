@@ -72,6 +72,9 @@ SAMPLES_HELD = "mel-samples-held"
 #: Samples drawn from the loader over all epochs; absent if it was not iterated.
 SAMPLES_DRAWN = "mel-samples-drawn"
 
+#: Names a profile file in a client's node config. It stays on the device.
+PROFILE = "mel-profile"
+
 #: Every key by which a client describes itself.
 CAPABILITY_KEYS = (
     LEARNER,

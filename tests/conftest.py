@@ -37,9 +37,9 @@ LANES = {
         "tests/nets/test_three_cycles.py",
         "tests/simulation/test_modes.py",
         "tests/clientapp/test_engine.py",
-        "tests/flower/",
+        "tests/engine/",
         "tests/examples/",
-        "tests/flower/test_workers_that_die.py",
+        "tests/checkpoint/test_engine.py",
         "tests/simulation/test_arena_runs.py",
         "tests/simulation/test_ray_start.py",
         "tests/simulation/test_runs.py",
@@ -131,8 +131,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(scope="session")
 def engine():
-    """Flower's engine: see `tests.flower.harness`."""
-    from tests.flower.harness import Engine
+    """Flower's engine: see `tests.engine.harness`."""
+    from tests.engine.harness import Engine
 
     shared = Engine()
     yield shared

@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from flwr_mel._validate import IntArray, complain, frozen
 from flwr_mel.allocation.capacity import Capacities
@@ -164,28 +163,26 @@ def violations(
             return [f"{name} is not one integer per learner"]
     taking_part = (epochs > 0) | (samples > 0)
     if not taking_part.any():
-        return ["nobody takes part"]
-    time_s = problem.coefficients.time_s(epochs, samples)
-    energy_j = problem.coefficients.energy_j(epochs, samples)
+        return ["no learner takes part"]
+    rules = {
+        "epochs and samples are positive together": (epochs > 0) & (samples > 0),
+        "d_k >= min_samples": samples >= problem.min_samples,
+        "d_k <= max_samples": samples <= problem.max_samples,
+        "tau_k <= max_epochs": epochs <= problem.max_epochs,
+        "t_k <= cycle_time_s": problem.coefficients.time_s(epochs, samples) <= problem.deadline_s,
+        "e_k <= energy_limit_j": problem.coefficients.energy_j(epochs, samples) <= problem.energy_limit_j,
+    }
+    broken = []
+    for rule, kept in rules.items():
+        stuck = taking_part & ~kept
+        if stuck.any():
+            broken.append(f"{rule} is broken by learners {np.flatnonzero(stuck)[:5].tolist()}")
     tau, total = epochs[taking_part], int(samples.sum())
-    broken = [
-        _who("epochs and samples are positive together", (epochs > 0) & (samples > 0), taking_part),
-        _who("d_k >= min_samples", samples >= problem.min_samples, taking_part),
-        _who("d_k <= max_samples", samples <= problem.max_samples, taking_part),
-        _who("tau_k <= max_epochs", epochs <= problem.max_epochs, taking_part),
-        _who("t_k <= cycle_time_s", time_s <= problem.deadline_s, taking_part),
-        _who("e_k <= energy_limit_j", energy_j <= problem.energy_limit_j, taking_part),
-    ]
-    if tau.max() - tau.min() > problem.staleness:
-        broken.append(f"staleness is {tau.max() - tau.min()}, above {problem.staleness}")
+    spread = int(tau.max() - tau.min())
+    if spread > problem.staleness:
+        broken.append(f"staleness is {spread}, above {problem.staleness}")
     if all_samples and total != problem.total_samples:
         broken.append(f"sum d_k is {total}, not {problem.total_samples}")
     if total > problem.total_samples:
         broken.append(f"sum d_k is {total}, above {problem.total_samples}")
-    return [text for text in broken if text]
-
-
-def _who(rule: str, kept: npt.NDArray[np.bool_], taking_part: npt.NDArray[np.bool_]) -> str:
-    if kept[taking_part].all():
-        return ""
-    return f"{rule} is broken by learners {np.flatnonzero(taking_part & ~kept)[:5].tolist()}"
+    return broken

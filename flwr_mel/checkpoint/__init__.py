@@ -1,6 +1,11 @@
-"""Checkpoints: a killed server loses at most the cycle in flight."""
+"""Checkpoints: a killed server continues after its last complete round.
 
-from flwr_mel.checkpoint.files import Refused
-from flwr_mel.checkpoint.store import Checkpoint, Checkpoints
+``Checkpointed(MelStrategy(FedAvg()), "checkpoints/mnist")`` takes the place of the strategy, in both APIs.
+After each round it writes one file: the model, `State`, the last records, snapshots of the callbacks, and
+the state of the wrapped strategy (FedAdam's moments, an adaptive clipping norm). flwr_mel has no random state
+to keep: all its randomness follows from the seed, the round and the client.
+"""
 
-__all__ = ["Checkpoint", "Checkpoints", "Refused"]
+from flwr_mel.checkpoint.strategies import Checkpointed
+
+__all__ = ["Checkpointed"]

@@ -17,9 +17,6 @@ from flwr_mel.devices import COEFFICIENTS, Device, Measured
 
 log = logging.getLogger("flwr.mel")
 
-#: Key of the node config that names a profile file. It stays on the device, so it is no key of the wire.
-PROFILE = "mel-profile"
-
 Capability = Device | Measured | Mapping[str, Any]
 #: Returns what the client can do in the coming round.
 CapabilityFn = Callable[[Context, int], Capability | None]
@@ -123,7 +120,7 @@ def _entry(fleet: Sequence[Capability], context: Context) -> Capability:
 def _configured(context: Context) -> dict[str, Any]:
     """Take the keys of the run config, of the profile and of the node config; the last one wins."""
     node = context.node_config
-    profile = _profile(node[PROFILE]) if PROFILE in node else {}
+    profile = _profile(node[wire.PROFILE]) if wire.PROFILE in node else {}
     if {wire.CPU_HZ, wire.RATE_BPS, wire.TX_POWER_W} & set(node) and wire.COEFFICIENTS[0] not in node:
         # Coefficients take precedence over physical values, but the node config over the profile.
         profile = {key: value for key, value in profile.items() if key not in wire.COEFFICIENTS}
@@ -134,7 +131,7 @@ def _configured(context: Context) -> dict[str, Any]:
 def _profile(path: object) -> dict[str, Any]:
     """Read the file that ``flwr-mel profile`` wrote; its path comes from the device's own node config."""
     if not isinstance(path, str) or not path:
-        raise ValueError(f"{PROFILE} must be the path of a profile file, got {path!r}")
+        raise ValueError(f"{wire.PROFILE} must be the path of a profile file, got {path!r}")
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:

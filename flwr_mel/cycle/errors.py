@@ -20,15 +20,17 @@ class NoWork(RuntimeError):
     """No client does any work, so the model would stay untrained."""
 
 
-def unable_text(reasons: Sequence[tuple[str, str]]) -> str:
+def unable_text(reasons: Sequence[tuple[str, str]], remedy: str = _MOD) -> str:
     """Say why no client can be given work.
 
     Parameters
     ----------
     reasons : sequence of pairs
         Label and reason.
+    remedy : str
+        What to do, where the reasons do not say it.
     """
-    return _text("no client can be given work", reasons, _MOD)
+    return _text("no client can be given work", reasons, remedy)
 
 
 def failed_text(rows: Sequence[LearnerRecord]) -> str:
@@ -52,4 +54,4 @@ def _text(what: str, reasons: Sequence[tuple[str, str]], remedy: str) -> str:
     for reason, labels in groups.items():
         more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
         lines.append(f"  {', '.join(labels[:_NAMED])}{more}: {reason}")
-    return "\n".join([*lines, f"  {remedy}"])
+    return "\n".join([*lines, *([f"  {remedy}"] if remedy else [])])

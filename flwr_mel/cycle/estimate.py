@@ -147,6 +147,10 @@ class Estimate:
         # No margin on one measurement: the first task of a process is rather too slow than too fast.
         return cls(costs, (c2, 0.0, c0), _packed(cov), noise**2)
 
+    def begins_with(self, costs: Costs) -> bool:
+        """Whether it began with these declared costs, so that it stays; energy may have been learned."""
+        return self.base[:3] == costs[:3] and (self.base[3:] == costs[3:] or not any(costs[3:]))
+
     def expected(self, epochs: float, samples: float) -> float:
         """Return the expected seconds of a task."""
         c2, c1, c0 = self.mean

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from statistics import median_high
 
 import numpy as np
 
@@ -31,14 +32,18 @@ class Follows(Enum):
     NOTHING = "nothing"
 
     @classmethod
-    def of(cls, learners: Sequence[Learner], options: Options) -> Follows:
-        """Read it off the reports; without any, clients follow everything. One app runs on all clients."""
-        chosen = [x.chooses for x in learners if x.chooses is not None]
-        samples = options.shards is not None or not chosen or any(chosen)
-        epochs = not learners or any(x.reads is not False for x in learners)
-        if epochs:
+    def of(cls, learners: Collection[Learner], options: Options) -> Follows:
+        """Read it off most reports: one app runs on all clients. Without any, clients follow everything."""
+        samples = options.shards is not None or _most(x.chooses for x in learners)
+        if _most(x.reads for x in learners):
             return cls.BOTH if samples else cls.EPOCHS
         return cls.SAMPLES if samples else cls.NOTHING
+
+
+def _most(reports: Iterable[bool | None]) -> bool:
+    """Whether most of those that are known are true, or none is known."""
+    known = [x for x in reports if x is not None]
+    return 2 * sum(known) > len(known) or not known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +98,7 @@ class Fleet:
 
     def take(self, index: Sequence[int] | IntArray) -> Fleet:
         """Return some of the learners."""
-        at = [int(k) for k in index]
+        at = np.asarray(index, dtype=np.int64)
         return replace(
             self,
             learners=[self.learners[k] for k in at],
@@ -193,4 +198,4 @@ def _max_epochs(options: Options, learners: Sequence[Learner], follows: Follows)
     if options.max_epochs is not None:
         return options.max_epochs
     own = [x.own_epochs for x in learners if x.own_epochs is not None]
-    return _MOST_EPOCHS * max(own) if own else None
+    return min(_MOST_EPOCHS * median_high(own), MAX_COUNT) if own else None

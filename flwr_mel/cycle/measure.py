@@ -18,6 +18,8 @@ from flwr_mel.devices import Device, Measured
 
 Words = Mapping[str, object]
 
+# Smaller costs are none: quotients of subnormal numbers overflow.
+_NEGLIGIBLE = 1e-30
 # What is physically plausible, with much room. Values outside are rejected, not clipped.
 _RANGES: dict[str, tuple[float, float]] = {
     wire.CPU_HZ: (1e3, 1e18),
@@ -189,7 +191,7 @@ def _plausible(key: str, value: object) -> float:
     x = number(key, value)
     if not low <= x <= high:
         raise complain(key, f"between {low:g} and {high:g}", value)
-    return x
+    return x if x >= _NEGLIGIBLE else 0.0
 
 
 def _all_or_none(values: Mapping[str, float], keys: tuple[str, ...]) -> tuple[float, ...] | None:

@@ -201,6 +201,8 @@ class Options:
         if isinstance(self.default_device, Device) and self.workload is None:
             remedy = "Give e.g. workload=Workload.mlp((784, 300, 10)), or a Measured device."
             raise complain("workload", "given with a default_device of physical values", None, remedy)
+        if self.total_samples is not None and (self.min_samples or 0) > self.total_samples:
+            raise complain("min_samples", f"at most total_samples = {self.total_samples:,}", self.min_samples)
         if self.shards is not None and (self.total_samples or 0) > len(self.shards):
             rule = f"at most the {len(self.shards):,} samples of the shards"
             raise complain("total_samples", rule, self.total_samples)
@@ -239,10 +241,13 @@ class Options:
         return self.solver if isinstance(self.solver, Rate) else Rate()
 
     def learning(self, *, declared: bool) -> Estimation | None:
-        """Return how costs are learned; None: a client's declared costs are used as they are."""
+        """Return how costs are learned; None: a client's declared costs are used as they are.
+
+        A derived T is no deadline: tasks are planned with expected times, as T is. A margin would only make
+        them smaller than the project's own work.
+        """
         if declared or self.estimation is not None:
             return self.estimation
-        # A cycle time that was derived is no promise: expected times will do.
         return Estimation() if self.time_s is not None else Estimation(on_time=0.5)
 
     def deadline_s(self, cycle_time_s: float) -> float | None:

@@ -17,13 +17,15 @@ from flwr_mel._validate import MAX_COUNT, IntArray
 from flwr_mel.allocation import AllocationProblem, Infeasible, Solution, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.limiting import limiting
+from flwr_mel.allocation.problem import Limits
+from flwr_mel.costs import Coefficients
 from flwr_mel.cycle.errors import NoWork, unable_text
 from flwr_mel.cycle.fleet import Fleet, Follows
 from flwr_mel.cycle.options import OnInfeasible, Options
-from flwr_mel.cycle.round_time import round_time
+from flwr_mel.cycle.round_time import Pace, round_time
 from flwr_mel.cycle.state import Learner, State, Task
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
-from flwr_mel.solvers.rate import best_round
+from flwr_mel.solvers.rate import BestRound, Rate, best_round
 
 Rows = Mapping[str, LearnerRecord]
 
@@ -47,7 +49,6 @@ def plan(
         How many clients there are in all: if these are more, the cycle gets its share of `total_samples`.
     """
     learners = state.present(nodes)
-    _check_shards(learners, options)
     record = CycleRecord(cycle, staleness=options.staleness)
     record.learners = [LearnerRecord(x.label, x.node, held=_held(x, options)) for x in learners]
     rows = {x.key: row for x, row in zip(learners, record.learners, strict=True)}
@@ -55,11 +56,12 @@ def plan(
     for key, reason in reasons.items():
         rows[key].reason = reason
     ready = [x for x in learners if not reasons[x.key]]
+    _check_shards(ready, options)
     first = [x for x in ready if _unmeasured(x, options)]
     known = [x for x in ready if not _unmeasured(x, options)]
     if learners and not ready and not state.trained:
         raise NoWork(unable_text([(x.label, reasons[x.key]) for x in learners]))
-    follows = Follows.of(known, options)
+    follows = Follows.of(state.learners.values(), options)
     fixed = known if follows is Follows.NOTHING else [x for x in known if x.fixed]
     told = [] if follows is Follows.NOTHING else [x for x in known if not x.fixed]
     fleet = Fleet.of(told, options, follows) if told else None
@@ -71,11 +73,13 @@ def plan(
         state = _set_time(state, options, record, fleet, fixed)
         if fleet is not None:
             part = len(nodes) / max(connected, len(nodes))
-            tasks = _allocated(state, options, record, fleet, rows, part)
+            tasks = _allocated(options, record, fleet, rows, part)
     for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
-        rows[x.key].baseline, rows[x.key].reason = True, ""
-        rows[x.key].time_s = x.baseline_s or 0.0
-        tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.label), baseline=True))
+        rows[x.key].baseline = True
+        rows[x.key].time_s, rows[x.key].energy_j = _own_work(x)
+        tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.name), baseline=True))
+    if not tasks:
+        _check_workable(state, options, follows)
     if tasks and not any(task.samples for task in tasks):
         record.status = "baseline" if first else "own work"
     for task in tasks:
@@ -86,15 +90,15 @@ def plan(
     return replace(state, planned=planned), tuple(tasks), record
 
 
-def draw_seed(seed: int, cycle: int, label: str) -> int:
+def draw_seed(seed: int, cycle: int, name: str) -> int:
     """Return the seed of one learner's work in one cycle; it does not depend on the other learners."""
-    digest = hashlib.blake2b(f"{seed}/{cycle}/{label}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{seed}/{cycle}/{name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1  # 63 bits: the wire carries signed integers
 
 
 def _check_shards(learners: Sequence[Learner], options: Options) -> None:
     """Raise if data would be sent to clients outside a simulation without the operator's statement."""
-    outside = [x.label for x in learners if x.answered and not x.simulated]
+    outside = [x.label for x in learners if not x.simulated]
     if options.shards is not None and not options.shards.over_tls and outside:
         raise PermissionError(
             f"shards would be sent to {', '.join(outside[:3])}, outside a simulation. If all clients are "
@@ -111,21 +115,30 @@ def _held(x: Learner, options: Options) -> int | None:
 
 def _unable(x: Learner, options: Options) -> str:
     """Return why a learner cannot be given work; "" if it can."""
-    if x.estimate is not None:
-        return ""
-    if x.capability is not None and x.capability.device is not None and options.workload is None:
-        return (
-            "it reports physical values (clock, link, power), so MelStrategy needs workload=, e.g. "
-            "Workload.mlp((784, 300, 10)), to turn them into time and energy"
-        )
-    if not x.modded:
-        return x.problem or "it has no mel_mod"
-    if options.shards is not None:
-        return (
-            "it reports no costs, and without local data they cannot be measured. Use "
-            "MelMod(device), a profile, or MelStrategy(..., default_device=...)"
-        )
-    return x.problem if x.problem.startswith("its capability was rejected") else ""
+    private = options.shards is not None and not options.shards.over_tls
+    described = x.capability is not None and x.capability.device is not None
+    reasons = (
+        (x.data == 0, "it declares that it has no samples"),
+        (private and not x.answered, "it has not answered, so it may be outside the simulation"),
+        (private and not x.modded, "it has no mel_mod, so it may be outside the simulation"),
+        (x.estimate is not None, ""),
+        (described and options.workload is None, _NEEDS_WORKLOAD),
+        (not x.answered, x.problem or "it has not answered yet"),
+        (not x.modded, x.problem or "it has no mel_mod"),
+        (options.shards is not None, _NEEDS_COSTS),
+        (x.problem.startswith("its capability was rejected"), x.problem),
+    )
+    return next((reason for applies, reason in reasons if applies), "")
+
+
+_NEEDS_WORKLOAD = (
+    "it reports physical values (clock, link, power), so MelStrategy needs workload=, e.g. "
+    "Workload.mlp((784, 300, 10)), to turn them into time and energy"
+)
+_NEEDS_COSTS = (
+    "it reports no costs, and without local data they cannot be measured. Use MelMod(device), a profile, or "
+    "MelStrategy(..., default_device=...)"
+)
 
 
 def _unmeasured(x: Learner, options: Options) -> bool:
@@ -136,15 +149,27 @@ def _unmeasured(x: Learner, options: Options) -> bool:
     return x.estimate is None or unknown_data or (options.cycle_time_s is None and x.baseline_s is None)
 
 
+def _own_work(x: Learner) -> tuple[float, float]:
+    """Return seconds and joules of the project's own work, as far as they are known."""
+    if x.estimate is None or x.data is None:
+        return x.baseline_s or 0.0, 0.0
+    c2, c1, c0, g2, g1, g0 = x.estimate.costs()
+    work = (x.own_epochs or 1) * x.data
+    return x.baseline_s or c2 * work + c1 * x.data + c0, g2 * work + g1 * x.data + g0
+
+
 def _fits(x: Learner, options: Options, row: LearnerRecord) -> bool:
-    """Whether a learner that always does its own work is in time; T is derived such that it is."""
-    if options.time_s is None or (x.baseline_s or 0.0) <= options.time_s:
-        return True
-    row.reason = (
-        f"it does not follow its task, and its own work takes {x.baseline_s:.3g} s of "
-        f"T = {options.time_s:g} s. Use Assignment in the client"
-    )
-    return False
+    """Whether a learner that always does its own work keeps T, which is otherwise derived, and E_k."""
+    seconds, joules = _own_work(x)
+    row.energy_limit_j = None if x.capability is None else x.capability.energy_limit_j
+    used = ""
+    if options.time_s is not None and seconds > options.time_s:
+        used = f"takes {seconds:.3g} s of T = {options.time_s:g} s"
+    elif row.energy_limit_j is not None and joules > row.energy_limit_j:
+        used = f"uses {joules:.3g} J of {row.energy_limit_j:g} J"
+    if used:
+        row.reason = f"it does not follow its task, and its own work {used}. Use Assignment in the client"
+    return not used
 
 
 def _set_time(
@@ -178,36 +203,58 @@ def _set_time(
 def _best(
     state: State, options: Options, record: CycleRecord, fleet: Fleet, rows: Rows
 ) -> tuple[State, list[Task]]:
-    """Choose T, participants and samples together; T changes when it would by more than Pace allows."""
+    """Choose T, participants and samples together."""
     shared = MAX_COUNT if options.shards is None else len(options.shards) // len(fleet.learners)
     held = np.minimum(fleet.data, max(shared, 1))
-    choose = partial(
-        best_round,
+    found, pace = best_in_pace(
+        state.pace,
         fleet.costs,
+        fleet.expected(),
         fleet.energy_limit_j,
-        max_samples=held,
-        min_samples=fleet.min_samples,
-        objective=options.rate,
+        held,
+        fleet.min_samples,
+        options.rate,
     )
-    fresh = choose()
-    time_s, pace = state.pace.next(fresh.cycle_time_s)
-    found = choose(cycle_time_s=time_s)
-    record.cycle_time_s = max(time_s, found.cycle_time_s)
+    record.cycle_time_s = found.cycle_time_s
     tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)
-    record.asked_samples, record.bound = record.total_samples, fresh.solution.bound
+    record.asked_samples = record.total_samples
     return replace(state, pace=pace), tasks
 
 
-def _allocated(
-    state: State, options: Options, record: CycleRecord, fleet: Fleet, rows: Rows, part: float
-) -> list[Task]:
+def best_in_pace(
+    pace: Pace,
+    costs: Coefficients,
+    expected: Coefficients,
+    energy_limit_j: Limits,
+    held: IntArray,
+    min_samples: int,
+    rate: Rate,
+) -> tuple[BestRound, Pace]:
+    """Return the round with the fastest learning, whose T changes only as much as `Pace` allows.
+
+    Parameters
+    ----------
+    pace : Pace
+        What is remembered of T.
+    costs, expected : Coefficients
+        To plan with, and without the margin of the on-time promise: T follows from these.
+    energy_limit_j, held, min_samples, rate
+        As for `best_round`.
+    """
+    choose = partial(
+        best_round, energy_limit_j=energy_limit_j, max_samples=held, min_samples=min_samples, objective=rate
+    )
+    time_s, pace = pace.next(choose(expected).cycle_time_s)
+    return choose(costs, cycle_time_s=time_s), pace
+
+
+def _allocated(options: Options, record: CycleRecord, fleet: Fleet, rows: Rows, part: float) -> list[Task]:
     """Allocate epochs and samples within T."""
-    some, problem = _problem(options, record, fleet, rows, part)
+    fleet, problem = _problem(options, record, fleet, rows, part)
     solution = None if problem is None else _solved(problem, options, record)
-    if problem is None or solution is None or not solution.samples.any():
-        _check_workable(state, options, fleet)
+    if problem is None or solution is None:
         return []
-    return _tasks(options, record, some, rows, problem, solution)
+    return _tasks(options, record, fleet, rows, problem, solution)
 
 
 def _problem(
@@ -229,25 +276,29 @@ def _problem(
         total = int(fleet.data.sum())
     elif options.total_samples is None and options.shards is None:
         total = min(total, int(room.sum()))
-    elif total < least * int((room >= least).sum()) and options.rounds.on_infeasible is OnInfeasible.RELAX:
-        fleet = _strongest(fleet, room, total // least, record, rows)
+    elif total < least * int((room >= least).sum()):
+        if options.rounds.on_infeasible is OnInfeasible.RELAX:
+            fleet = _strongest(fleet, room, total // least, record, rows)
+        elif options.rounds.on_infeasible is OnInfeasible.SKIP:
+            record.notes.append("no client has a task in this round: too few samples for their least batches")
+            total = 0
     record.asked_samples = total
     return fleet, fleet.problem(options, time_s, total) if fleet.learners and total else None
 
 
 def _asked(options: Options, fleet: Fleet, part: float) -> int:
-    """Return how many samples are asked for: the given number, or all data of these learners."""
+    """Return how many samples are asked for: the given number or its part, or all data of these learners."""
     total = options.total_samples
     if total is None and options.shards is not None:
         total = len(options.shards)
     if total is not None:
-        return max(int(total * part), 1)
+        return max(int(total * part), min(fleet.min_samples, total))
     return min(int(fleet.data.sum()), MAX_COUNT)
 
 
 def _strongest(fleet: Fleet, room: IntArray, places: int, record: CycleRecord, rows: Rows) -> Fleet:
-    """Return the strongest learners, if there are too few samples for the least batches of all."""
-    strongest = np.sort(np.argsort(-room, kind="stable")[: max(places, 1)])
+    """Return the strongest learners: there are too few samples for the least batches of all."""
+    strongest = np.sort(np.argsort(-room, kind="stable")[:places])
     for k in set(range(len(fleet.learners))) - set(strongest.tolist()):
         rows[fleet.learners[k].key].reason = "there are too few samples for the least batch of every client"
     record.notes.append(f"too few samples for all clients: the {len(strongest)} strongest take part")
@@ -271,13 +322,18 @@ def _solved(problem: AllocationProblem, options: Options, record: CycleRecord) -
         return None
 
 
-def _check_workable(state: State, options: Options, fleet: Fleet) -> None:
-    """Raise if the given T is too short for every client and no task was ever planned."""
-    shortest = float(fleet.least_s().min())
-    if options.time_s is not None and not state.planned and shortest > options.time_s:
+def _check_workable(state: State, options: Options, follows: Follows) -> None:
+    """Raise if the given T is too short for every connected client and no task was ever planned."""
+    able = [x for x in map(state.of, state.keys) if not _unable(x, options)]
+    known = [x for x in able if not _unmeasured(x, options) and not x.fixed]
+    if options.time_s is None or state.planned or not known or len(known) < len(able):
+        return
+    shortest = float(Fleet.of(known, options, follows).least_s().min())
+    if shortest > options.time_s:
         raise NoWork(
             f"cycle_time_s={options.time_s:g} is too short for every client: the smallest cycle time in "
-            f"which one of them can do anything is {shortest:.3g} s. Give at least that, or leave it out"
+            f"which one of them can do anything is {1.005 * shortest:.3g} s. Give at least that, or leave it "
+            "out"
         )
 
 
@@ -313,7 +369,7 @@ def _tasks(
             record.cycle,
             rows[x.key].epochs,
             rows[x.key].samples,
-            draw_seed(options.seed, record.cycle, x.label),
+            draw_seed(options.seed, record.cycle, x.name),
             shard=None if shards is None else shards[k],
         )
         for k, x in enumerate(given)

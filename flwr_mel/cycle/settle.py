@@ -9,18 +9,19 @@ from flwr_mel._text import printable
 from flwr_mel.cycle.average import Work, blend
 from flwr_mel.cycle.errors import NoWork, failed_text
 from flwr_mel.cycle.estimate import Estimate
-from flwr_mel.cycle.measure import Report, Words
+from flwr_mel.cycle.measure import Report, Words, measurement, whole
 from flwr_mel.cycle.options import Average, Options
 from flwr_mel.cycle.state import Learner, State, hear
 from flwr_mel.cycle.updates import Arrays, Rejected, check, expected_layout, norm, oversized, scaled
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
-# A learner is taken to do the same work whatever its task is if over so many tasks the work varied by the
-# first factor at least and the time by the second at most.
-_TASKS, _WORK_VARIED, _TIME_VARIED = 3, 3.0, 1.2
+# A learner does the same work whatever its task is if over so many tasks the task varied by this factor, and
+# the measured time or the counted samples by less than this power of it. Counts are exact, so less is enough.
+_TASKS, _VARIED, _HARDLY_VARIED = 3, 3.0, 0.15
+_COUNTS, _COUNTS_VARIED = 2, 1.3
 # The first time of a client does not count if its second task is faster by this factor than it suggests.
 _COLD_START = 2.0
-# Counted epochs that differ more than this from the task's are other work than the task's.
+# Counted epochs that differ more than this from the task's are not the task's. One more may be an evaluation.
 _OTHER_EPOCHS = 1.5
 # Data hardly count if their share in the model is less than this part of their share in all data.
 _HARDLY, _FROM_CYCLE = 0.1, 3
@@ -105,7 +106,7 @@ def settle(
     state = state.having([*learned, *rested])
     if record.baseline_s and learned:
         record.baseline_s = max(x.own_s for x in learned)
-    updates = _weighted(record, good, model, options)
+    updates = _weighted(state, record, good, model, options)
     virtual = bool(learned) and all(x.simulated and x.costs is not None for x in learned)
     record.waited_s = None if virtual else waited_s
     _add_up(record, options)
@@ -157,12 +158,11 @@ def _weight(row: LearnerRecord, reply: Reply, options: Options) -> int:
 
     In a baseline round it is what the app reports, as without us.
     """
-    claimed = reply.examples
-    usable = isinstance(claimed, int | float) and not isinstance(claimed, bool) and 0 < claimed < float("inf")
-    if claimed is not None and not usable:
-        raise Rejected(f"it reports {claimed!r} as its number of examples")
+    claimed = measurement(reply.examples)
+    if reply.examples is not None and not claimed:
+        raise Rejected(f"its number of examples cannot be {reply.examples!r}")
     if row.baseline:
-        weight = max(round(claimed), 1) if isinstance(claimed, int | float) else 1
+        weight = max(round(claimed or 0), 1)
     else:
         used = Report.parse(reply.words).used if options.shards is None else None
         weight = row.samples if used is None else min(used, row.samples)
@@ -181,11 +181,13 @@ def _learned(x: Learner, row: LearnerRecord, reply: Reply | None, options: Optio
         return x
     seconds = report.train_s if x.simulated else reply.round_trip_s or report.train_s
     if options.shards is None:
-        x = _followed(x, row, report)
+        x = _followed(x, row, report, reply.examples)
     if seconds is None:
         return x
-    used = report.used or (row.weight if row.baseline else row.samples)
-    epochs = report.epochs_done or (x.own_epochs or 1 if row.baseline else row.epochs)
+    all_data = x.held if x.chooses is False else None
+    used = report.used or all_data or (row.weight if row.baseline else row.samples)
+    epochs = x.own_epochs or 1 if row.baseline or x.reads is False else row.epochs
+    x = _watched(x, epochs * used, report.drawn, report.train_s or seconds)
     if row.baseline:
         row.time_s = row.time_s or seconds
         x = replace(x, baseline_s=seconds if x.baseline_s is None else (x.baseline_s + seconds) / 2)
@@ -194,10 +196,7 @@ def _learned(x: Learner, row: LearnerRecord, reply: Reply | None, options: Optio
         first = Estimate.measured(epochs, used, seconds, options.learning(declared=False), train_s=train_s)  # type: ignore[arg-type]
         own_s = first.expected(x.own_epochs or 1, x.data or used)
         return replace(x, estimate=first, baseline_s=x.baseline_s and min(x.baseline_s, own_s))
-    x = _watched(x, float(epochs if row.baseline else row.epochs) * used, report.train_s or seconds)
-    return replace(
-        x, estimate=x.estimate and x.estimate.observe(epochs, used, seconds, learning, joules=report.joules)
-    )
+    return replace(x, estimate=x.estimate.observe(epochs, used, seconds, learning, joules=report.joules))
 
 
 def _cold_start(x: Learner, epochs: float, samples: float, seconds: float) -> bool:
@@ -214,45 +213,49 @@ def _rested(x: Learner, options: Options) -> Learner:
     return x if x.estimate is None else replace(x, estimate=x.estimate.rested(learning))
 
 
-def _followed(x: Learner, row: LearnerRecord, report: Report) -> Learner:
+def _followed(x: Learner, row: LearnerRecord, report: Report, examples: object) -> Learner:
     """Return a learner with what its app lets itself be told, as reported by its mod."""
     if report.train_s is None:  # no mod spoke
         return x
-    held = report.held or x.held
-    if row.baseline and held is None:
-        held = report.used or row.weight
-    done, fixed = report.epochs_done, x.fixed
-    if done is not None and not row.baseline:
-        fixed = not row.epochs / _OTHER_EPOCHS <= done <= row.epochs * _OTHER_EPOCHS
+    reads = x.reads if report.read is None or x.reads is False else report.read
+    own, fixed, done = report.own_epochs or x.own_epochs, x.fixed, report.epochs_done
+    if done is not None and not row.baseline and reads is not False:
+        most = max(row.epochs * _OTHER_EPOCHS, row.epochs + 1)
+        if not row.epochs / _OTHER_EPOCHS <= done <= most:
+            does_own = own is not None and abs(done - own) <= 0.1 * own
+            reads, fixed = (False, fixed) if does_own else (reads, True)
+    if done is not None and (reads is False or (row.baseline and own is None)):
+        own = max(round(done), 1)
     return replace(
         x,
-        held=held,
-        own_epochs=report.own_epochs or x.own_epochs,
+        held=report.held or x.held or report.used or whole(examples),
+        own_epochs=own,
         chooses=report.used is not None,
-        reads=x.reads if report.read is None else report.read,
+        reads=reads,
         fixed=fixed,
     )
 
 
-def _watched(x: Learner, work: float, seconds: float) -> Learner:
-    """Return a learner with its latest tasks; equal times for very different work show that it is fixed."""
-    seen = (*x.seen, (work, seconds))[-_TASKS:]
-    works, times = [w for w, _ in seen], [s for _, s in seen]
-    same = (
-        len(seen) == _TASKS
-        and max(works) >= _WORK_VARIED * min(works)
-        and max(times) <= _TIME_VARIED * min(times)
-        and x.costs is None
-    )
+def _watched(x: Learner, work: float, drawn: float | None, seconds: float) -> Learner:
+    """Return a learner with its first and latest tasks; if these differ and results do not, it is fixed."""
+    counted = drawn is not None
+    latest = (*x.seen[1:], (float(work), drawn or seconds))[1 - _TASKS :]
+    seen = (*x.seen[:1], *latest)
+    small, large = min(seen), max(seen)
+    task, result = large[0] / small[0], large[1] / small[1]
+    enough = len(seen) >= (_COUNTS if counted else _TASKS)
+    varied = task >= (_COUNTS_VARIED if counted else _VARIED)
+    same = enough and varied and result <= task**_HARDLY_VARIED and (counted or x.costs is None)
     return replace(x, seen=seen, fixed=x.fixed or same)
 
 
 def _weighted(
-    record: CycleRecord, good: Mapping[str, Arrays], model: Arrays, options: Options
+    state: State, record: CycleRecord, good: Mapping[str, Arrays], model: Arrays, options: Options
 ) -> list[Update]:
     """Return the updates with their weights; changes are scaled for FedNova's average and for `Robust`."""
     rows = [row for row in record.asked if row.node in good]
-    works = [Work(row.epochs_done or row.epochs or 1, row.weight, row.held) for row in rows]
+    epochs = [row.epochs_done or row.epochs or state.of(row.node).own_epochs or 1 for row in rows]
+    works = [Work(tau, row.weight, row.held) for tau, row in zip(epochs, rows, strict=True)]
     found = blend(options.average, works, options.robust.max_share)
     factors = list(found.factors)
     if options.robust.max_norm_ratio is not None:
@@ -315,7 +318,7 @@ def _remarks(state: State, options: Options, record: CycleRecord) -> State:
         ),
         "epochs": (
             [row for row in rows if federated and used[row.node].reads is False],
-            f"the app does not read its epochs, so epochs are not planned. {_READ}",
+            f"the app does not follow its epochs, so its own number of epochs is planned. {_READ}",
         ),
         "samples": (
             [row for row in rows if federated and used[row.node].chooses is False],
@@ -323,8 +326,8 @@ def _remarks(state: State, options: Options, record: CycleRecord) -> State:
         ),
         "fixed": (
             [row for row in rows if used[row.node].fixed],
-            "the app reads its epochs but does the same work whatever they are (max_steps, or a fixed "
-            f"number of epochs?), so it is planned with its own work. {_READ}",
+            "the app does the same work whatever its task is (max_steps, or a fixed number of epochs?), so "
+            f"its own work is planned. {_READ}",
         ),
         "share": (
             [

@@ -9,7 +9,6 @@ from typing import Any
 
 from flwr_mel import wire
 from flwr_mel._validate import IntArray, complain, count, number
-from flwr_mel.costs import Workload
 from flwr_mel.cycle.estimate import Costs, Estimate
 from flwr_mel.cycle.measure import Capability, Words, label_of, partition_of, problem_of, whole
 from flwr_mel.cycle.options import Options
@@ -76,7 +75,7 @@ class Learner:
     fixed : bool
         Whether its time shows that it does the same work whatever its task is.
     seen : tuple of pairs
-        Work in samples and seconds of the latest tasks.
+        Of the first task and the latest ones the work in samples, and the counted samples or the seconds.
     problem : str
         What is wrong with it, in its own words or ours.
     """
@@ -105,6 +104,11 @@ class Learner:
         if self.label.isascii() and self.label.isdecimal() and len(self.label) < 19:
             return (0, int(self.label), "", self.key)
         return (1, 0, self.label, self.key)
+
+    @property
+    def name(self) -> str:
+        """What seeds are drawn for: the label in a simulation, where it is unique, otherwise the identity."""
+        return self.label if self.simulated else self.key
 
     @property
     def data(self) -> int | None:
@@ -171,16 +175,8 @@ class State:
         return replace(self, learners={**self.learners, **{x.key: x for x in learners}})
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain types for a checkpoint. Capabilities are not in it: clients report them again."""
-        kept = {
-            x.key: {
-                "label": x.label,
-                "estimate": None if x.estimate is None else x.estimate.as_dict(),
-                **{name: getattr(x, name) for name in _KEPT},
-                "seen": [list(pair) for pair in x.seen],
-            }
-            for x in self.learners.values()
-        }
+        """Return plain types for a checkpoint. Devices are not in it: clients report them again."""
+        kept = {x.key: _saved(x) for x in self.learners.values()}
         plain = {name: getattr(self, name) for name in ("cycle", "clock_s", "energy_j", "planned", "trained")}
         return {**plain, "pace": self.pace.as_dict(), "warned": sorted(self.warned), "learners": kept}
 
@@ -206,12 +202,33 @@ class State:
 _KEPT = ("own_epochs", "held", "baseline_s", "chooses", "reads", "fixed")
 
 
+def _saved(x: Learner) -> dict[str, Any]:
+    """Return one learner for a checkpoint. Its costs and limits hold until it answers again."""
+    capability = x.capability or Capability()
+    return {
+        "label": x.label,
+        "limits": [capability.energy_limit_j, capability.max_samples],
+        "costs": None if x.costs is None else list(x.costs),
+        "estimate": None if x.estimate is None else x.estimate.as_dict(),
+        **{name: getattr(x, name) for name in _KEPT},
+        "seen": [list(pair) for pair in x.seen],
+    }
+
+
 def _restored(key: str, data: Mapping[str, Any]) -> Learner:
     """Read one learner of a checkpoint."""
-    estimate = None if data["estimate"] is None else Estimate.from_dict(data["estimate"])
-    seen = tuple((float(work), float(seconds)) for work, seconds in data["seen"])
-    kept = {name: data[name] for name in _KEPT}
-    return Learner(key, key, str(data["label"]), estimate=estimate, seen=seen, **kept)
+    energy_limit_j, max_samples = data["limits"]
+    costs = data["costs"]
+    return Learner(
+        key,
+        key,
+        str(data["label"]),
+        capability=Capability(None, energy_limit_j, max_samples),
+        costs=None if costs is None else tuple(map(float, costs)),  # type: ignore[arg-type]
+        estimate=None if data["estimate"] is None else Estimate.from_dict(data["estimate"]),
+        seen=tuple((float(work), float(seconds)) for work, seconds in data["seen"]),
+        **{name: data[name] for name in _KEPT},
+    )
 
 
 def meet(state: State, nodes: Collection[str]) -> State:
@@ -279,28 +296,18 @@ _NO_ANSWER = "it did not answer"
 
 def _informed(x: Learner, options: Options, words: Words) -> Learner:
     """Return a learner with the capability that it reports."""
-    base = x.capability
-    if base is None and options.default_device is not None:
-        base = Capability.of(options.default_device)
+    default = None if options.default_device is None else Capability.of(options.default_device)
+    base = default if x.capability is None else x.capability.over(default)
     try:
         capability = Capability.parse(words).over(base)
     except ValueError as error:
         return replace(x, capability=base, problem=f"its capability was rejected: {error}")
     if x.capability is not None and capability.device == x.capability.device and x.costs is not None:
         return replace(x, capability=capability)
-    return replace(x, capability=capability, **_priced(x, capability, options.workload, options))
-
-
-def _priced(
-    x: Learner, capability: Capability, workload: Workload | None, options: Options
-) -> dict[str, Any]:
-    """Return the declared costs and the estimate that starts from them."""
-    costs = capability.costs(workload)
+    costs = capability.costs(options.workload)
     if costs is None:
-        return {}
-    estimate = x.estimate if x.estimate is not None and x.costs == costs else None
-    resumed = x.estimate if x.costs is None else None
-    return {
-        "costs": costs,
-        "estimate": estimate or resumed or Estimate.declared(costs, options.learning(declared=True)),
-    }
+        return replace(x, capability=capability)
+    estimate = x.estimate
+    if estimate is None or not estimate.begins_with(costs):
+        estimate = Estimate.declared(costs, options.learning(declared=True))
+    return replace(x, capability=capability, costs=costs, estimate=estimate)

@@ -118,6 +118,12 @@ def _finite(array: Array) -> bool:
         return _finite(array.real) and _finite(array.imag)
     if array.dtype.kind != "f":
         raise Rejected(f"it has an array of type {array.dtype}, which cannot be averaged")
+    if array.flags.forc and array.dtype.itemsize >= 4:
+        flat = array.reshape(-1, order="A")
+        with np.errstate(all="ignore"):
+            # One pass: a finite sum of squares has finite terms. Very large values need a closer look.
+            if np.isfinite(np.dot(flat, flat)):
+                return True
     # A NaN is the least and the largest of its chunk.
     return all(np.isfinite(part.min()) and np.isfinite(part.max()) for part in _chunks(array))
 

@@ -133,10 +133,10 @@ def all_windows(table: IntArray, demand: int, windows: int) -> tuple[IntArray, i
     carried[0, :, width - 1] = 0.0
     # before[k, r, w, s] = carried[k, w, width - 1 + s - r]
     before = sliding_window_view(carried, width, axis=2)[..., ::-1].transpose(0, 3, 1, 2)
-    for k in range(learners):
-        upto = (k + 1) * (width - 1) + 1
-        ways = before[k, :, :, :upto] + caps[:, :, k, None]
-        np.maximum.reduce(ways, axis=0, out=carried[k + 1, :, width - 1 : width - 1 + upto])
+    after, upto = carried[1:, :, width - 1 :], 1
+    for so_far, own, now in zip(before, caps.transpose(2, 0, 1)[..., None], after, strict=False):
+        upto += width - 1
+        np.maximum.reduce(so_far[..., :upto] + own, axis=0, out=now[:, :upto])
     reached = carried[-1, :, width - 1 :]
     sums = np.arange(span) + learners * np.arange(windows)[:, None]
     value = np.where(reached >= demand, sums, -1)
@@ -153,9 +153,10 @@ def _trace(carried: FloatArray, caps: FloatArray, total: int) -> IntArray:
     states, options = carried.tolist(), caps.T.tolist()
     rows, at = [0] * learners, width - 1 + total
     for k in range(learners - 1, -1, -1):
-        reached, earlier, own = states[k + 1][at], states[k], options[k]
-        rows[k] = next(r for r in range(width) if earlier[at - r] + own[r] == reached)
-        at -= rows[k]
+        reached, earlier, own, r = states[k + 1][at], states[k], options[k], 0
+        while earlier[at - r] + own[r] != reached:
+            r += 1
+        rows[k], at = r, at - r
     return np.array(rows, dtype=np.int64)
 
 

@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from cryptography import x509
@@ -87,23 +88,19 @@ def bundle(
 
 def make_server(directory: Path, host: str) -> list[Path]:
     """Create the authority and the server's certificate unless they exist; return the new files."""
-    ca, ca_key, cert, key = (directory / n for n in ("ca.pem", "ca.key", "server.pem", "server.key"))
-    made = []
+    ca, cert = directory / "ca.pem", directory / "server.pem"
+    made: list[Path] = []
     if not ca.exists():
-        private = ec.generate_private_key(ec.SECP384R1())
-        signed = _certificate("flwr-mel authority", private, None, None, _CA_DAYS)
-        made += [_write_key(ca_key, private), _write_new(ca, signed.public_bytes(_PEM))]
+        made += _write_pair(ca, "flwr-mel authority", None, (), _CA_DAYS)
     if not cert.exists():
-        if not ca_key.exists():
+        if not ca.with_suffix(".key").exists():
             remedy = f"Put it back while a new {cert.name} is made."
             raise complain("ca.key", f"in {directory}", Phrase("no such file"), remedy)
-        private = ec.generate_private_key(ec.SECP384R1())
-        signed = _certificate("flwr-mel server", private, ca, host, _SERVER_DAYS)
-        made += [_write_key(key, private), _write_new(cert, signed.public_bytes(_PEM))]
+        made += _write_pair(cert, "flwr-mel server", ca, (*_LOOPBACK, host), _SERVER_DAYS)
     found = x509.load_pem_x509_certificate(cert.read_bytes()).extensions
     valid = [str(name.value) for name in found.get_extension_for_class(x509.SubjectAlternativeName).value]
     if host not in valid:
-        remedy = f"Move {cert.name} and {key.name} away to make a certificate for another host."
+        remedy = f"Move {cert.name} and server.key away to make a certificate for another host."
         raise complain("server", f"a host that {cert} is for ({', '.join(valid)})", host, remedy)
     return made
 
@@ -113,11 +110,11 @@ def make_device(directory: Path, name: str, server: str, node_config: str) -> li
     root = directory / "devices" / name
     made: list[Path] = []
     if not (root / "device.pub").exists():
-        private = ec.generate_private_key(ec.SECP384R1())
-        made.append(_write_key(root / "device.key", private, serialization.PrivateFormat.OpenSSH))
+        key = ec.generate_private_key(ec.SECP384R1())
+        secret = key.private_bytes(_PEM, serialization.PrivateFormat.OpenSSH, _PLAIN)
         ssh = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        public = private.public_key().public_bytes(*ssh) + f" {name}\n".encode()
-        made.append(_write_new(root / "device.pub", public))
+        public = key.public_key().public_bytes(*ssh) + f" {name}\n".encode()
+        made += [_write_new(root / "device.key", secret, 0o600), _write_new(root / "device.pub", public)]
     if not (root / "ca.pem").exists():
         made.append(_write_new(root / "ca.pem", (directory / "ca.pem").read_bytes()))
     if not (root / "device.env").exists():
@@ -130,13 +127,17 @@ def make_device(directory: Path, name: str, server: str, node_config: str) -> li
 def register(directory: Path, name: str, connection: str) -> str:
     """Register a device's key with Flower's own command, record its node id, and return it."""
     record = directory / "devices.json"
-    labels: dict[str, str] = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    try:
+        labels = dict(json.loads(record.read_text(encoding="utf-8"))) if record.exists() else {}
+    except (ValueError, TypeError) as error:
+        raise complain(str(record), "node ids and names in JSON", Phrase(str(error))) from None
     for node, label in labels.items():
         if label == name:
-            return node
-    flwr = shutil.which("flwr", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+            return str(node)
+    places = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    flwr = shutil.which("flwr", path=os.pathsep.join(places)) or "flwr"
     public = directory / "devices" / name / "device.pub"
-    words = [flwr or "flwr", "supernode", "register", str(public), connection, "--name", name]
+    words = [flwr, "supernode", "register", str(public), connection, "--name", name]
     done = subprocess.run([*words, "--format", "json"], capture_output=True, text=True, check=False)
     found = re.search(r'"node-id":\s*"?(\d+)', done.stdout)
     if not found:
@@ -156,19 +157,24 @@ def _said(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _host(server: str) -> str:
-    """Return the host of HOST:PORT."""
-    host, _, port = server.rpartition(":")
-    if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 2**16 or not _is_host(host):
-        raise complain("server", "HOST:PORT, such as mel.example.org:8000", server or Phrase("nothing"))
-    return host
-
-
-def _is_host(host: str) -> bool:
-    """Whether this is a host name or an address."""
+    """Return the host of HOST:PORT; an IPv6 address is in brackets."""
+    found = re.fullmatch(r"(?:\[([^\]]+)\]|([^:]+)):([0-9]{1,5})", server)
     try:
-        return bool(ip_address(host))
+        if found and 0 < int(found[3]) < 2**16 and _general_name(found[1] or found[2]):
+            return found[1] or found[2]
     except ValueError:
-        return re.fullmatch(_HOST, host) is not None
+        pass
+    raise complain("server", "HOST:PORT, such as mel.example.org:8000", server or Phrase("nothing"))
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    """Return a host name or address as a certificate has it; ValueError if it is neither."""
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        if not re.fullmatch(_HOST, host):
+            raise
+        return x509.DNSName(host)
 
 
 def _check_node_config(text: str) -> None:
@@ -183,51 +189,38 @@ def _check_node_config(text: str) -> None:
 
 
 def _certificate(
-    name: str, key: ec.EllipticCurvePrivateKey, ca: Path | None, host: str | None, days: int
-) -> x509.Certificate:
-    """Sign a certificate: of an authority by its own key, or of a server by the authority `ca`."""
+    name: str, key: ec.EllipticCurvePrivateKey, authority: Path | None, hosts: Sequence[str], days: int
+) -> bytes:
+    """Return the certificate of a server, signed by `authority`, or of an authority itself (None)."""
     subject = issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    signer = key
-    if ca is not None:
-        issuer = x509.load_pem_x509_certificate(ca.read_bytes()).subject
-        loaded = serialization.load_pem_private_key(ca.with_suffix(".key").read_bytes(), password=None)
-        if not isinstance(loaded, ec.EllipticCurvePrivateKey):
-            raise complain("ca.key", "a key on an elliptic curve", Phrase(type(loaded).__name__))
-        signer = loaded
-    begin = datetime.now(UTC) - timedelta(hours=1)  # a device's clock may be a little behind
-    builder = (
-        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(begin + timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=ca is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
-        )
-    )
-    if host is not None:
-        hosts = [_general_name(each) for each in dict.fromkeys((*_LOOPBACK, host))]
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-        builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
-        builder = builder.add_extension(usage, critical=False)
-    return builder.sign(signer, hashes.SHA384())
+    signer: Any = key
+    if authority is not None:
+        issuer = x509.load_pem_x509_certificate(authority.read_bytes()).subject
+        signer = serialization.load_pem_private_key(authority.with_suffix(".key").read_bytes(), password=None)
+    is_ca, begin = authority is None, datetime.now(UTC) - timedelta(hours=1)  # a device's clock may be behind
+    usage = x509.KeyUsage(not is_ca, False, False, False, False, is_ca, is_ca, False, False)
+    extensions: list[tuple[x509.ExtensionType, bool]] = [
+        (x509.BasicConstraints(ca=is_ca, path_length=None), True),
+        (usage, True),
+        (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False),
+    ]
+    if hosts:
+        extensions.append((x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False))
+        extensions.append((x509.SubjectAlternativeName(map(_general_name, dict.fromkeys(hosts))), False))
+    builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(begin).not_valid_after(begin + timedelta(days=days))
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical)
+    return builder.sign(signer, hashes.SHA384()).public_bytes(_PEM)
 
 
-def _general_name(host: str) -> x509.GeneralName:
-    """Return a host name or address as a certificate has it."""
-    try:
-        return x509.IPAddress(ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _write_key(
-    path: Path,
-    key: ec.EllipticCurvePrivateKey,
-    format_: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8,
-) -> Path:
-    """Write a private key that only its owner can read."""
-    return _write_new(path, key.private_bytes(_PEM, format_, _PLAIN), 0o600)
+def _write_pair(path: Path, name: str, authority: Path | None, hosts: Sequence[str], days: int) -> list[Path]:
+    """Write a certificate and its key beside it."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    secret = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, _PLAIN)
+    text = _certificate(name, key, authority, hosts, days)
+    return [_write_new(path.with_suffix(".key"), secret, 0o600), _write_new(path, text)]
 
 
 def _write_new(path: Path, content: bytes, mode: int = 0o644) -> Path:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from flwr_mel._text import printable
 from flwr_mel._validate import NOTHING, InputError, Phrase, complain, count
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.costs import Coefficients, Workload
@@ -77,6 +78,16 @@ class Fleet:
         """What the learners are called."""
         return [getattr(x, "name", "") or f"device-{k}" for k, x in enumerate(self.learners, 1)]
 
+    @property
+    def energy_limit_j(self) -> list[float | None]:
+        """E_k; None where there is no limit."""
+        return [learner.energy_limit_j for learner in self.learners]
+
+    @property
+    def max_samples(self) -> list[int | None]:
+        """The most samples per learner; None where there is no limit."""
+        return [learner.max_samples for learner in self.learners]
+
     def job(self, workload: Workload | None = None) -> Workload:
         """Return the given workload, else the fleet's, else the paper's."""
         return workload or self.workload or Workload.mlp(PAPER_LAYERS)
@@ -115,11 +126,10 @@ class Fleet:
         **limits
             cycle_time_s, total_samples, staleness, min_samples and max_epochs of `AllocationProblem`.
         """
-        own = [learner.energy_limit_j for learner in self.learners]
         return AllocationProblem(
             self.coefficients(workload),
-            energy_limit_j=own if energy_limit_j is None else energy_limit_j,
-            max_samples=[learner.max_samples for learner in self.learners],
+            energy_limit_j=self.energy_limit_j if energy_limit_j is None else energy_limit_j,
+            max_samples=self.max_samples,
             **limits,
         )
 
@@ -176,7 +186,9 @@ def _csv_document(text: str) -> dict[str, Any]:
     """Return the rows of a CSV file as the tables that a TOML file would have."""
     rows = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     cells = [[cell.strip() for cell in row] for row in rows if any(cell.strip() for cell in row)]
-    header, *rest = cells or [[""]]
+    if not cells:
+        raise complain("the first line", "a header row", Phrase("an empty file"))
+    header, *rest = cells
     _only(_KEYS, dict.fromkeys(header, Phrase("such a column")), "a column", "Commas separate columns.")
     if len(set(header)) < len(header):
         raise complain("the header", "one column per key", ",".join(header))
@@ -205,8 +217,10 @@ def _only(known: Sequence[str], given: Mapping[str, object], what: str, remedy: 
     for key, value in given.items():
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
-            hint = f'Did you mean "{near[0]}"?' if near else f"Known: {', '.join(known)}. {remedy}".strip()
-            raise complain(key or "a key", f"left out, {what} of this name is not known", value, hint)
+            hint = f'Did you mean "{near[0]}"?' if near else f"Known: {', '.join(known)}."
+            raise complain(
+                key, f"left out, {what} of this name is not known", value, f"{hint} {remedy}".strip()
+            )
 
 
 def _fleet(document: Mapping[str, Any]) -> Fleet:
@@ -220,7 +234,7 @@ def _fleet(document: Mapping[str, Any]) -> Fleet:
     learners: dict[str, Learner] = {}
     for k, entry in enumerate(entries, 1):
         name = entry.get("name", f"device-{k}")
-        with _at(f"device {_quoted(name, k)}"):
+        with _at(f'device "{printable(str(name), 80)}"'):
             if not isinstance(name, str):
                 raise complain("name", "text", name)
             times = count("count", entry.get("count", 1), least=1)
@@ -234,10 +248,6 @@ def _fleet(document: Mapping[str, Any]) -> Fleet:
     if not learners:
         raise complain("device", "given at least once", Phrase("none"))
     return Fleet(list(learners.values()), workload)
-
-
-def _quoted(name: object, k: int) -> str:
-    return f'"{name}"' if isinstance(name, str) and name.isprintable() else str(k)
 
 
 def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:

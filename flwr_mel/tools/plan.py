@@ -346,7 +346,7 @@ def _table(out: Console, rows: Sequence[dict[str, Any]], cycle_time_s: float, ev
 
 def _cells(row: dict[str, Any], cycle_time_s: float, width: int, room: int) -> list[Text | str]:
     name, limit_j = Text(row["name"], style="" if row["epochs"] else "dim"), row["energy_limit_j"]
-    name.truncate(max(room - 2 * width - 52, 8), overflow="ellipsis")
+    name.truncate(max(room - 2 * width - 48, 8), overflow="ellipsis")
     if not row["epochs"]:
         return [name, "-", "-", Text("skipped", style="dim")]
     time = _bar(row["time_s"], cycle_time_s, width, "cyan").append(f" {row['time_s']:.3g}")

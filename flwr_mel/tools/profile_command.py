@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Console, Progress
+from rich.console import Console
+from rich.progress import Progress
 
 from flwr_mel import __version__, wire
 from flwr_mel._files import atomically
 from flwr_mel._validate import InputError, Phrase, complain, count, number
-from flwr_mel.clientapp.capability import PROFILE
 from flwr_mel.cycle.measure import Capability
 from flwr_mel.tools import shell
 from flwr_mel.tools.meters import Meter, MeterName, choose_meter, energy_costs
@@ -108,7 +108,9 @@ def profile(
         Capability.parse(words)
         document = {**words, "measured": _about(compute, train, str(used), detail)}
         path = None if out is None else _write(document, out)
-    option = f"--node-config {shlex.quote(_node_config(words if path is None else {PROFILE: str(path)}))}"
+    option = (
+        f"--node-config {shlex.quote(_node_config(words if path is None else {wire.PROFILE: str(path)}))}"
+    )
     for remark in _remarks(compute, samples, busy, str(used), reasons, energy_limit):
         shell.note(remark)
     if json:

@@ -116,14 +116,20 @@ def measure_compute(
 
     samples = _affordable(timed, samples, epochs, lambda: end - clock(), min(repeats, 2))
     points = _points(epochs, samples)
-    runs: list[Run] = []
+    runs, seen = list[Run](), list[Run]()
     while len(runs) < repeats * len(points):
         # There and back again, so that a device that slows down as it warms up does not tilt the fit.
         turn, place = divmod(len(runs), len(points))
         point = points[place if turn % 2 == 0 else -1 - place]
-        if clock() + _expected(runs, point) > end:
-            break
+        if clock() + _expected(seen, point) > end:
+            fewer = _fewer(seen, points, end - clock())
+            if len(runs) >= len(points) or fewer < _LEAST_SAMPLES:
+                break
+            samples = fewer  # slower than it was at first: begin again with what fits
+            points, runs = _points(epochs, samples), []
+            continue
         runs.append(timed(*point))
+        seen.append(runs[-1])
         on_run(len(runs), repeats * len(points), runs[-1])
     if len(runs) < len(points):
         did = f"{budget_s:g} s, in which {len(runs)} of {len(points)} runs were made"
@@ -158,7 +164,7 @@ def _affordable(
     points = _points(epochs, samples)
     work = each * sum(tau * d for tau, d in points)
     room = left() / rounds - max(once - each * few, 0.0) * len(points)
-    fitting = samples if work <= room else int(samples * room / work)
+    fitting = samples if work <= room else int(samples * room / work) if work else 0
     if fitting < _LEAST_SAMPLES:
         took = f"a function that takes {once:.3g} s for one epoch on {few} samples"
         rule = f"long enough for {rounds} rounds with at least {_LEAST_SAMPLES} samples"
@@ -171,8 +177,16 @@ def _expected(runs: Sequence[Run], point: tuple[int, int]) -> float:
     alike = [run.seconds for run in runs if (run.epochs, run.samples) == point]
     if alike or not runs:
         return max(alike, default=0.0)
-    last = runs[-1]
-    return last.seconds * max(1.0, point[0] * point[1] / (last.epochs * last.samples))
+    # What a call takes besides is less than the shortest run.
+    last, besides = runs[-1], min(run.seconds for run in runs)
+    return min(besides, last.seconds) + last.seconds * point[0] * point[1] / (last.epochs * last.samples)
+
+
+def _fewer(runs: Sequence[Run], points: Sequence[tuple[int, int]], room_s: float) -> int:
+    """Return how many samples fit a whole round into half of the time that is left."""
+    last, (_, most) = runs[-1], points[-1]
+    needed = last.seconds * sum(tau * d for tau, d in points) / (last.epochs * last.samples)
+    return min(int(most * 0.5 * room_s / max(needed, 1e-9)), most // 2)
 
 
 def _fitted(runs: Sequence[Run], samples: int, epochs: int) -> ComputeCosts:
@@ -285,12 +299,10 @@ def load_function(where: str) -> Callable[..., Any]:
     try:
         inspect.signature(function).bind(samples=1, epochs=1)
     except TypeError as error:
-        rule, got = (
-            "a function that can be called as train(samples=100, epochs=1)",
-            inspect.signature(function),
-        )
-        raise complain("train", rule, f"train{got}", f"{str(error).capitalize()}.") from None
-    return function
+        rule, wrong = "a function that can be called as train(samples=100, epochs=1)", str(error).capitalize()
+        raise complain("train", rule, f"train{inspect.signature(function)}", f"{wrong}.") from None
+    found: Callable[..., Any] = function
+    return found
 
 
 def _from_file(path: Path) -> ModuleType:

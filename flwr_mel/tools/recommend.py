@@ -3,7 +3,7 @@
 The paper asks whether time and energy are low, medium or high, and picks HA-Sync or HA-Asyn and the c to
 cross-validate from that. Here the regimes follow from what twice the time or twice the energy would bring,
 and every candidate is solved, so that the choice rests on predicted gains. The thresholds are ours: the paper
-has no numbers. docs/RECOMMEND.md has the evidence.
+has no numbers. docs/CLI.md has the evidence.
 """
 
 from __future__ import annotations
@@ -221,8 +221,8 @@ def regimes_of(problem: AllocationProblem) -> Regimes:
 
     def relaxed(time: float, energy: float) -> float:
         # The learners stay the same: one more straggler would hide what the rest gains.
-        limits = {"cycle_time_s": mine.cycle_time_s * time, "energy_limit_j": mine.energy_limit_j * energy}
-        return relaxed_synchronous(replace(mine, **limits), problem.total_samples)
+        t, e = mine.cycle_time_s * time, mine.energy_limit_j * energy
+        return relaxed_synchronous(replace(mine, cycle_time_s=t, energy_limit_j=e), problem.total_samples)
 
     tau = relaxed(1, 1)
     both = relaxed(2, 2) / tau

@@ -58,11 +58,11 @@ class DatasetName(StrEnum):
 class Commands(TyperGroup):
     """The group of commands. Whatever goes wrong ends in one line and an exit code, not a traceback."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         """Run, and exit as `standalone_mode` asks, with our form of error messages."""
 
         def run() -> Any:
-            code = super(Commands, self).main(*args, standalone_mode=False, **extra)
+            code = super(Commands, self).main(args, standalone_mode=False, **extra)
             sys.stdout.flush()  # while an error can still be told
             return code
 

@@ -28,7 +28,7 @@ def test_what_the_solver_gives_passes():
     [
         ((2, 2, 2), (40, 40), "samples is not one integer per learner"),
         ((2.0, 2.0, 2.0), (40, 40, 40), "epochs is not one integer per learner"),
-        ((0, 0, 0), (0, 0, 0), "nobody takes part"),
+        ((0, 0, 0), (0, 0, 0), "no learner takes part"),
         ((2, 2, 0), (40, 40, 40), "epochs and samples are positive together is broken by learners [2]"),
         ((2, 2, 2), (60, 55, 5), "d_k >= min_samples is broken by learners [2]"),
         ((2, 2, 2), (61, 29, 30), "d_k <= max_samples is broken by learners [0]"),

@@ -1,164 +1,161 @@
-"""Files that are whole or not there, and hold what was put into them."""
+"""Damaged files, other trainings, locks and full disks."""
 
-import shutil
+import logging
+import resource
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord
+from flwr.common import Parameters
+from flwr.serverapp.strategy import FedAvg
 
-from flwr_mel import serverapp as message
-from flwr_mel.checkpoint import Checkpoints
-from tests.checkpoint.tools import checkpoint, names, same
-from tests.waiting import PATIENCE_S
-
-
-def test_everything_comes_back_bit_for_bit(tmp_path):
-    arrays = [
-        np.array([1.5, np.nan, -0.0, np.inf], ">f4"),
-        np.float16([[1], [2]]).T,
-        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
-        np.array(True),
-        np.zeros((0, 3), np.uint8),
-        np.array([1 + 2j], np.complex64),
-        np.array(["a", "äö"]),
-        np.array([2**63], np.uint64),
-    ]
-    odd = [{"m_t": ("plain", [*arrays, {"x": arrays[0]}, (np.float32(0.1), b"\x00bytes", b"")])}, {7: None}]
-    model = {f"layer {i}/../x": a for i, a in enumerate(arrays)}
-    kept = replace(checkpoint(2), model=model, inner=odd, callbacks=[("JsonlWriter 1", {"bytes": 10**12})])
-    path = Checkpoints(tmp_path).save(kept)
-    found = Checkpoints(tmp_path).load()
-    assert path.name == "mel-00000002.ckpt"
-    for field in ("model", "inner", "callbacks", "state"):
-        assert same(getattr(kept, field), getattr(found, field)), field
-    assert [r.as_dict() for r in found.records] == [r.as_dict() for r in kept.records]
-    assert b"pickle" not in path.read_bytes()
+from flwr_mel.checkpoint import Checkpointed
+from flwr_mel.checkpoint.files import read, write
+from flwr_mel.serverapp import MelStrategy
+from tests.checkpoint.project import APIS, Training, assert_equal, start_weights
 
 
-@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937, np.random.Philox, np.random.SFC64])
-def test_generators_go_on_where_they_were(tmp_path, kind):
-    mine = np.random.Generator(kind(5))
-    mine.normal(size=7)
-    Checkpoints(tmp_path, generators={"noise": mine}).save(checkpoint(1))
-    expected = mine.integers(0, 2**60, 9)
-    other = np.random.Generator(kind(99))
-    Checkpoints(tmp_path, generators={"noise": other}).load()
-    assert np.array_equal(other.integers(0, 2**60, 9), expected)
-    with pytest.raises(ValueError, match="another training: generators was"):
-        Checkpoints(tmp_path).load()
+def names(directory):
+    return sorted(path.name for path in directory.iterdir() if path.name != "lock")
 
 
-@pytest.mark.parametrize(
-    "bad", [np.array([object()]), np.zeros(2, [("x", "f4")]), {1, 2}, np.ma.masked_array([1]), 1 + 2j]
-)
-def test_what_cannot_be_read_back_is_not_written(tmp_path, bad):
+def test_values_come_back_with_their_types(tmp_path):
+    plain = [None, True, 2**80, 0.1, float("inf"), "text", (1, [()]), {1: "a", "$": 2, ("b", 3): {}}, b"\xff"]
+    flower = [ArrayRecord({"w": Array(np.ones(3))}), Parameters([b"ab"], "x")]
+    bfloat16 = np.array([16256, 1], np.uint16).view("V2")
+    numpy = [np.float32(0.1), np.arange(6).reshape(2, 3).T, np.array(2.0), np.zeros((0, 2)), bfloat16]
+    rng = np.random.default_rng(3)
+    write(tmp_path / "c.npz", {"plain": plain, "flower": flower, "numpy": numpy, "rng": rng})
+    found = read(tmp_path / "c.npz")
+    assert repr(found["plain"]) == repr(plain)
+    assert found["flower"] == flower
+    for a, b in zip(found["numpy"], numpy, strict=True):
+        assert (type(a), a.dtype, a.shape, a.tobytes()) == (type(b), b.dtype, b.shape, b.tobytes())
+    assert found["rng"].normal() == rng.normal()
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, np.array([None]), print])
+def test_what_cannot_be_kept(tmp_path, value):
     with pytest.raises(TypeError, match="cannot be kept in a checkpoint"):
-        Checkpoints(tmp_path).save(replace(checkpoint(1), inner=[bad]))
+        write(tmp_path / "c.npz", {"x": [value]})
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("keep", [1, 2, 3])
-def test_the_last_ones_are_kept(tmp_path, keep):
-    store = Checkpoints(tmp_path, keep)
-    for cycle in range(6):
-        store.save(checkpoint(cycle))
-        expected = [f"mel-{n:08d}.ckpt" for n in range(max(0, cycle + 1 - keep), cycle + 1)]
-        assert names(tmp_path) == expected
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-90])
 
 
-def test_bad_arguments(tmp_path):
-    with pytest.raises(ValueError, match="keep must be an integer from 1"):
-        Checkpoints(tmp_path, keep=0)
-    with pytest.raises(ValueError, match=r"generators\['a'\] must be a np.random.Generator, got 3"):
-        Checkpoints(tmp_path, generators={"a": 3})
-    inner = message.MelFedAvg()
-    with pytest.raises(ValueError, match="resume must be True"):
-        message.MelStrategy(inner, cycle_time_s=1.0, checkpoints=tmp_path, resume="yes")
-    with pytest.raises(ValueError, match="checkpoints must be a flwr_mel"):
-        message.MelStrategy(inner, cycle_time_s=1.0, checkpoints=3)
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[data.index(b"array0.npy") + 200] ^= 1
+    path.write_bytes(data)
 
 
-def test_odd_files_are_ignored(tmp_path):
-    store = Checkpoints(tmp_path / "mine")
-    assert store.load() is None
-    good = store.save(checkpoint(1))
-    elsewhere = shutil.copy(good, tmp_path / "mel-00000009.ckpt")
-    (good.parent / "mel-00000009.ckpt").symlink_to(elsewhere)
-    (good.parent / "mel-00000008.ckpt").mkdir()
-    for name in (
-        "mel-7.ckpt",
-        "mel-00000007.ckpt.bak",
-        "xmel-00000007.ckpt",
-        "mel-0000000\u0667.ckpt",
-        "a\nb",
+def empty(path):
+    path.write_bytes(b"")
+
+
+def newer(path):
+    write(path, read(path) | {"format": 2})
+
+
+@APIS
+@pytest.mark.parametrize("damage", [cut, flip, empty, newer])
+def test_a_damaged_checkpoint_costs_one_round(tmp_path, api, damage, caplog):
+    whole = Training(api).run()
+    Training(api, tmp_path).run(3)
+    assert names(tmp_path) == ["round-00000002.npz", "round-00000003.npz"]
+    damage(tmp_path / "round-00000003.npz")
+    (tmp_path / ".round-00000004.npz.0123abcd.tmp").write_bytes(b"half")
+    rest = Training(api, tmp_path).run()
+    assert_equal(rest, whole)
+    assert rest.evaluated == [3, 4]
+    assert "round-00000003.npz cannot be read" in caplog.text
+    assert names(tmp_path) == ["round-00000003.damaged", "round-00000003.npz", "round-00000004.npz"]
+
+
+def test_a_training_never_starts_anew_beside_its_checkpoints(tmp_path):
+    Training("message", tmp_path).run(2)
+    for path in tmp_path.glob("*.npz"):
+        empty(path)
+    with pytest.raises(ValueError, match=r"no checkpoint in it can be read\. To start from the beginning"):
+        Training("message", tmp_path).run()
+    assert len(names(tmp_path)) == 2
+
+
+@APIS
+def test_a_checkpoint_of_another_project(tmp_path, api):
+    Training(api, tmp_path, "FedAvg").run(1)
+    other = "classic" if api == "message" else "message"
+    longer = [*start_weights(), np.zeros(1)]
+    for reason, training in {
+        "other strategies: .*MelFedAvg there, .*FedAdam here": (api, tmp_path, "FedAdam"),
+        "other strategies: flwr_mel": (other, tmp_path, "FedAvg"),
+        r"another model: \('1', \(4,\)\) there, \('1', \(3,\)\) here": (
+            *(api, tmp_path, "FedAvg", [start_weights()[0], np.zeros(3)]),
+        ),
+        "another model: 2 entries there, 3 entries here": (api, tmp_path, "FedAvg", longer),
+    }.items():
+        with pytest.raises(ValueError, match=f"directory for this training alone, got .* {reason}"):
+            Training(*training).run()
+    assert names(tmp_path) == ["round-00000001.npz"]
+
+
+def test_what_can_be_wrapped(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"strategy must be a MelStrategy, got a FedAvg. Write Checkpointed\("
     ):
-        shutil.copy(good, good.parent / name)
-    assert store.files() == [good]
-    assert store.load().cycle == 1
+        Checkpointed(FedAvg(), tmp_path)
+    checkpointed = Checkpointed(MelStrategy(FedAvg()), tmp_path)
+    with pytest.raises(ValueError, match="Wrap it once"):
+        MelStrategy(checkpointed)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="directory must be a directory that can be written"):
+        Training("message", tmp_path / "file" / "c").run()
 
 
-def test_leftovers_of_killed_processes_go_away(tmp_path):
-    mine, not_mine = tmp_path / ".mel-00000004.ckpt.0123abcd.tmp", tmp_path / ".mel.tmp"
-    mine.write_bytes(b"half")
-    not_mine.write_bytes(b"other")
-    Checkpoints(tmp_path).save(checkpoint(5))
-    assert names(tmp_path) == [".mel.tmp", "mel-00000005.ckpt"]
-
-
-NURSERY = """
-import logging, os, signal, sys
-import numpy as np
+HOLDS = """
+import sys, time
 from pathlib import Path
-from flwr_mel.checkpoint import Checkpoint, Checkpoints
-logging.basicConfig(level=logging.WARNING)
-KILLS = 50
-store = Checkpoints(sys.argv[1], keep=2)
-model = lambda n: {"w": np.full(30_000, n, np.float32), "b": np.arange(n % 7)}
-
-def save(n, last_line=None):
-    # Save; be killed at the given line of Python, wherever that is, or tell how many there are.
-    lines = 0
-    def trace(frame, event, arg):
-        nonlocal lines
-        lines += 1
-        if lines == last_line:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return trace
-    sys.settrace(trace)
-    store.save(Checkpoint(n, model(n)))
-    sys.settrace(None)
-    return lines
-
-lines, halves = [save(n) for n in (1, 2, 3)][-1], 0
-for kill in range(KILLS):
-    last = store.load().cycle
-    child = os.fork()
-    if not child:
-        save(last + 1, 1 + kill * lines // KILLS)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    halves += any(p.name.endswith(".tmp") for p in Path(sys.argv[1]).iterdir())
-    found = store.load()
-    assert last <= found.cycle <= last + 1, (last, found.cycle)
-    assert all(np.array_equal(found.model[k], v) for k, v in model(found.cycle).items())
-    assert len(store.files()) <= 3
-    save(found.cycle + 1)
-print(store.load().cycle, halves)
+from flwr_mel.checkpoint.files import lock
+lock(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(900)
 """
 
 
-def test_fifty_kills_in_the_middle_of_saving(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", NURSERY, tmp_path],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "refused" not in done.stderr
-    cycles, halves = map(int, done.stdout.split())
-    assert cycles > 50
-    assert halves > 5  # kills did hit half-written files
+@APIS
+def test_two_processes_do_not_train_in_one_directory(tmp_path, api):
+    other = subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(RuntimeError, match="another process trains with the checkpoints in"):
+            Training(api, tmp_path).run(1)
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+    assert len(Training(api, tmp_path).run(2).mel.records) == 2
+    assert len(Training(api, tmp_path).run(3).mel.records) == 3
+
+
+@APIS
+def test_a_full_disk_does_not_end_the_training(tmp_path, api, caplog):
+    whole = Training(api).run()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(record):
+        if record.cycle == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+
+    try:
+        filled = Training(api, tmp_path, callbacks=[fill]).run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert_equal(filled, whole)
+    warnings = [r for r in caplog.records if "no checkpoint was written" in r.message]
+    assert [r.levelno for r in warnings] == [logging.WARNING] * 3
+    assert names(tmp_path) == ["round-00000001.npz"]
+    assert_equal(Training(api, tmp_path).run(), whole)

@@ -61,10 +61,10 @@ def alive(process):
 
 
 class Service:
-    """A program that is started again whenever it ends, as `Restart=always` does, until it is stopped."""
+    """A program that is started again some seconds after it ends, as `Restart=always` does, until stopped."""
 
-    def __init__(self, words, env, cwd, log):
-        self.words, self.env, self.cwd, self.log = words, env, cwd, log
+    def __init__(self, words, env, cwd, log, pause_s):
+        self.words, self.env, self.cwd, self.log, self.pause_s = words, env, cwd, log, pause_s
         self._over = threading.Event()
         self._start()
         self._keeper = threading.Thread(target=self._keep, daemon=True)
@@ -78,7 +78,7 @@ class Service:
 
     def _keep(self):
         while not self._over.is_set():
-            if self.process.poll() is not None and not self._over.wait(2.0):
+            if self.process.poll() is not None and not self._over.wait(self.pause_s):
                 self._start()
             self._over.wait(0.1)
 
@@ -199,7 +199,7 @@ class Fleet:
         wait_for(lambda: self.node_id(machine))
 
     def _unit(self, path, own=None):
-        """Return the command line and environment of a unit."""
+        """Return the command line and environment of a unit, and the seconds until it is started again."""
         text = path.read_text().replace("\\\n", " ")
         if own is not None:
             text = text.replace("/srv/mel-device", f"{own}/srv/mel-device").replace("9094", str(free_port()))
@@ -210,14 +210,14 @@ class Fleet:
             env |= dict(word.split("=", 1) for word in shlex.split(Path(file).read_text()))
         (command,) = re.findall("^ExecStart=(.*)$", text, re.MULTILINE)
         words = [re.sub(r"\$\{(\w+)\}", lambda found: env[found[1]], word) for word in command.split()]
-        return words, env
+        return words, env, float(re.search("^RestartSec=(.*)$", text, re.MULTILINE)[1])
 
-    def _run(self, name, words, env):
+    def _run(self, name, words, env, pause_s=1.0):
         """Start a service; what Python compiles is shared by all, so that it is compiled once."""
         env = self.env | env | {k: os.environ[k] for k in ("PYTHONPYCACHEPREFIX",) if k in os.environ}
         env["PATH"] = f"{env['PATH']}{os.pathsep}{os.environ['PATH']}"
         log = self.root / "logs" / f"{name}.log"
-        self.services[name] = Service(list(map(str, words)), env, self.server, log)
+        self.services[name] = Service(list(map(str, words)), env, self.server, log, pause_s)
 
     def node_id(self, name):
         """Return the node id of a device, once the server has accepted it."""
@@ -227,6 +227,7 @@ class Fleet:
     def status(self, port, path, data=None):
         """Return the status of an HTTPS request; None if nothing answers."""
         context = ssl.create_default_context(cafile=self.server / "ca.pem")
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # as newer Pythons do
         try:
             with urlopen(Request(f"https://localhost:{port}{path}", data), context=context) as answer:
                 return answer.status

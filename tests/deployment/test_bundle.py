@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from tests.cli.tools import ask, refused, run
+from tests.tools.tools import ask, refused, run
 
 SERVER = ("--server", "mel.example.org:8000")
 FILES = {"ca.key", "ca.pem", "server.key", "server.pem"}
@@ -73,7 +73,7 @@ def test_another_host_needs_another_certificate(tmp_path):
     for name in ("server.pem", "server.key"):
         (tmp_path / name).unlink()
     authority = (tmp_path / "ca.pem").read_bytes()
-    run("bundle", tmp_path, "--server", "192.0.2.7:8000")
+    run("bundle", tmp_path, "--server", "[2001:db8::7]:8000")
     assert (tmp_path / "ca.pem").read_bytes() == authority
     for name in ("server.pem", "server.key", "ca.key"):
         (tmp_path / name).unlink()
@@ -86,6 +86,7 @@ def test_another_host_needs_another_certificate(tmp_path):
         ([], "--server must be HOST:PORT"),
         (["--server", "mel.example.org"], "--server must be HOST:PORT"),
         (["--server", "mel.example.org:99999"], "--server must be HOST:PORT"),
+        (["--server", "::1:8000"], "--server must be HOST:PORT"),
         (["--server", "-x-:8000"], "--server must be HOST:PORT"),
         (["--server", "1.2.3:8000"], "--server must be HOST:PORT"),
         ([*SERVER, "../up"], "NAME must be"),
@@ -114,3 +115,14 @@ def test_a_server_that_cannot_be_asked_is_the_environments_fault(tmp_path, monke
 def test_a_registered_name_is_not_registered_again(tmp_path):
     (tmp_path / "devices.json").write_text(json.dumps({"17": "pi-1"}))
     assert ask("bundle", tmp_path, "pi-1", *SERVER, "--connection", "nowhere")["nodes"] == {"pi-1": "17"}
+    (tmp_path / "devices.json").write_text("{")
+    assert "node ids and names" in refused("bundle", tmp_path, "pi-1", *SERVER, "--connection", "nowhere")
+
+
+def test_a_key_that_was_made_on_the_device_stays_there(tmp_path):
+    run("bundle", tmp_path / "elsewhere", "pi-1", *SERVER)
+    place = tmp_path / "mel" / "devices" / "pi-1"
+    place.mkdir(parents=True)
+    (tmp_path / "elsewhere" / "devices" / "pi-1" / "device.pub").rename(place / "device.pub")
+    run("bundle", tmp_path / "mel", "pi-1", *SERVER)
+    assert set(files(place)) == {"ca.pem", "device.env", "device.pub"}

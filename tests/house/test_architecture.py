@@ -1,70 +1,128 @@
-"""The drawing in ARCHITECTURE.md is what the code does: rooms import only from floors below them."""
+"""The pipeline is one way: devices, costs, allocation, solvers, a cycle, strategies, tools."""
 
 import ast
 import re
 from pathlib import Path
 
+import pytest
+
+from flwr_mel import wire
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "flwr_mel"
+#: Each floor imports from lower ones only; the first is the ground floor, whose parts may use each other.
+FLOORS = [
+    {"wire", "_npy", "_text", "_validate", "_files", "_processes"},
+    {"devices", "records", "torch_counter"},
+    {"costs", "paper", "clientapp"},
+    {"allocation"},
+    {"solvers"},
+    {"cycle"},
+    {"strategy", "task_words"},
+    {"server", "serverapp"},
+    {"checkpoint"},
+    {"tools"},
+]
+HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
+#: What a cycle must not know: it is a function of its arguments.
+OUTSIDE = {"datetime", "os", "pathlib", "random", "socket", "subprocess", "sys", "threading", "time", "flwr"}
+#: Modules that Flower documents.
+PUBLIC = {
+    "flwr.app",
+    "flwr.client",
+    "flwr.clientapp",
+    "flwr.clientapp.typing",
+    "flwr.common",
+    "flwr.server",
+    "flwr.server.client_manager",
+    "flwr.server.client_proxy",
+    "flwr.server.strategy",
+    "flwr.serverapp",
+    "flwr.serverapp.strategy",
+    "flwr.simulation",
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-def floors():
-    """Return the floor of every room, as the page draws them: the ground floor is the last line."""
-    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    block = re.search(r"```rooms\n(.*?)```", page, re.DOTALL)
-    assert block is not None, "ARCHITECTURE.md has no ```rooms block"
-    lines = [line.split() for line in block[1].splitlines() if line.strip()]
-    return {room: height for height, rooms in enumerate(reversed(lines)) for room in rooms}
+def room_of(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def rooms():
-    """Return the rooms that there are: packages and modules directly below flwr_mel."""
-    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    modules = {path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__"}
-    return folders | modules
-
-
-def imports(path):
-    """Yield the rooms that a file imports while it is itself imported; functions may look anywhere."""
-    later = set()
+def imported(path, *, lazy=True):
+    """Yield module and name of every import; without `lazy` only of those that run with the import."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    later = set()
     for node in ast.walk(tree):
-        is_typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or is_typing:
+        typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if typing or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             later |= {id(inner) for inner in ast.walk(node)}
     for node in ast.walk(tree):
-        if id(node) in later:
+        if not lazy and id(node) in later:
             continue
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from ((node.module, alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        yield from (name.split(".")[1] for name in names if name.startswith("flwr_mel."))
+            yield from ((alias.name, "") for alias in node.names)
 
 
-def test_every_room_is_drawn_and_nothing_else():
-    assert set(floors()) == rooms()
+def test_every_module_has_its_floor():
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    assert folders | modules == set(HEIGHT)
 
 
-def test_rooms_import_only_from_below():
-    height, wrong = floors(), []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        for other in imports(path):
-            if room in height and other in height and other != room and height[other] >= height[room]:
+def test_imports_go_one_way():
+    wrong = []
+    for path in FILES:
+        room = room_of(path)
+        height = HEIGHT.get(room, 0)  # the package itself loads names when they are used
+        for module, name in imported(path, lazy=False):
+            other = f"{module}.{name}".split(".")[1]
+            ours = module.split(".")[0] == "flwr_mel" and other != room
+            if ours and height and HEIGHT.get(other, 0) >= height:
                 wrong.append(f"{path.relative_to(ROOT)} imports {other}")
     assert not wrong
 
 
-def test_the_package_never_imports_the_simulation():
-    words = [
-        p
-        for p in PACKAGE.rglob("*.py")
-        if re.search(r"^\s*(from|import) mel_simulation", p.read_text(), re.M)
+def test_the_core_uses_neither_tools_nor_the_simulation():
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in FILES
+        if room_of(path) not in ("tools", "__init__")
+        for module, name in imported(path)
+        if module.startswith("mel_simulation") or f"{module}.{name}".startswith("flwr_mel.tools")
     ]
-    assert not words
+    assert not wrong
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "cycle").glob("*.py")), ids=lambda path: path.name)
+def test_a_cycle_depends_on_its_arguments_alone(path):
+    assert not {module.split(".")[0] for module, _ in imported(path)} & OUTSIDE
+    calls = {
+        n.func.id
+        for n in ast.walk(ast.parse(path.read_text()))
+        if isinstance(n, ast.Call) and hasattr(n.func, "id")
+    }
+    assert not calls & {"open", "print", "input"}
+
+
+def test_only_public_names_of_flower_ray_and_torch():
+    wrong = []
+    for path in FILES:
+        for module, name in imported(path):
+            top = module.split(".")[0]
+            private = any(part.startswith("_") for part in (*module.split("."), name))
+            if top in ("flwr", "ray", "torch") and (private or (top == "flwr" and module not in PUBLIC)):
+                wrong.append(f"{path.relative_to(ROOT)}: {module} {name}")
+    assert not wrong
+
+
+def test_keys_of_the_wire_are_written_in_one_place():
+    keys = {value for value in vars(wire).values() if isinstance(value, str) and value.startswith("mel-")}
+    assert len(keys) > 20
+    found = re.compile("|".join(f"[\"']{re.escape(key)}[\"']" for key in sorted(keys)))
+    places = [path for path in FILES if found.search(path.read_text(encoding="utf-8"))]
+    assert places == [PACKAGE / "wire.py"]
 
 
 def test_files_of_tests_are_short_enough_to_read():
@@ -72,5 +130,5 @@ def test_files_of_tests_are_short_enough_to_read():
     assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > 400} == {}
 
 
-def test_tests_lie_in_rooms():
+def test_tests_lie_in_folders():
     assert [path.name for path in (ROOT / "tests").glob("test_*.py")] == []

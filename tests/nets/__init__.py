@@ -2,9 +2,8 @@
 
 1. `test_golden_allocations`: epochs and samples of 144 problems from the paper's grid, all four schemes.
 2. `test_three_cycles`: three cycles of the simulation in both APIs, federated and parallelized.
-3. Example diffs on Flower's engine: `tests/examples/test_gallery.py` applies every diff of the gallery and
-   plays the wrapped projects on the engine.
-4. Kill and resume: `tests/checkpoint/test_going_on.py` and `test_interruptions.py` in process, in both APIs;
+3. Example diffs on Flower's engine: `tests/examples` applies every diff and runs the wrapped projects.
+4. Kill and resume: `tests/checkpoint` in process and on Flower's engine, in both APIs;
    `tests/deployment/test_faults.py` with a SuperLink that is killed.
 
 A change of behaviour on purpose updates the stored results in the same commit and states the reason:

@@ -12,8 +12,8 @@ from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.fleet import VirtualFleet
 
 from flwr_mel.allocation import Infeasible, allocate
-from flwr_mel.tools.fleetfile import Fleet, write_fleet, write_fleet_csv
 from flwr_mel.devices import Measured, paper_fleet
+from flwr_mel.tools.fleetfile import Fleet, write_fleet, write_fleet_csv
 
 
 def test_the_fleet_follows_from_seed_and_cycle():

@@ -1,6 +1,5 @@
 """Fleets of real phones, and links as they were measured."""
 
-
 import numpy as np
 import pytest
 from mel_simulation.scenario.config import RunConfig

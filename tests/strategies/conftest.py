@@ -1,17 +1,27 @@
-"""Both APIs without an engine: messages can only be made inside a run, so the run is pretended."""
-
 import pytest
+from flwr.supercore.task_identity import TaskIdentity
 
-from tests import attacks
 from tests.strategies.fleet import APIS
 
 
 @pytest.fixture(autouse=True)
-def _outside_of_flowers_runtime(monkeypatch):
-    attacks.outside_runtime(monkeypatch)
+def _identity(monkeypatch):
+    """Messages can be built outside of a run."""
+    for name in ("task_id", "run_id", "node_id"):
+        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
 
 
 @pytest.fixture(params=list(APIS))
-def start(request, monkeypatch):
-    """Return a function that wraps a fleet in each API's strategy in turn."""
-    return lambda fleet, **options: APIS[request.param](fleet, monkeypatch, **options)
+def api(request):
+    """Each of the two APIs in turn."""
+    return APIS[request.param]
+
+
+@pytest.fixture
+def message_api():
+    return APIS["message"]
+
+
+@pytest.fixture
+def classic_api():
+    return APIS["classic"]

@@ -1,185 +1,256 @@
-"""A fleet without an engine, the same for both APIs: nodes come, go, answer when they are let, and train.
+"""Both APIs without an engine: Flower's own loops, clients whose work is scripted (`tests.cycle.tools`).
 
-Time is a count: `Fleet.waits` says how often a strategy waited, and every wait moves the clock on.
+A client's model moves by its number plus one, unless `Fleet.moves` says otherwise.
 """
 
-from queue import Empty
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from uuid import uuid4
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.common import Code, FitRes, GetPropertiesRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
-from flwr.server import SimpleClientManager
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.common import (
+    Code,
+    EvaluateRes,
+    FitRes,
+    GetPropertiesRes,
+    Status,
+    ndarrays_to_parameters,
+    parameters_to_ndarrays,
+)
+from flwr.server import Server, SimpleClientManager
 from flwr.server import strategy as classic_flower
+from flwr.server.client_proxy import ClientProxy
+from flwr.serverapp import Grid
 from flwr.serverapp import strategy as message_flower
 
 import flwr_mel.server
 import flwr_mel.serverapp
 from flwr_mel import wire
-from flwr_mel.server import asking as classic_asking
-from flwr_mel.serverapp import asking as message_asking
-from tests import attacks
+from tests.cycle.tools import MODEL
 
-OPTIONS = {
-    "cycle_time_s": 10.0,
-    "total_samples": 60,
-    "max_epochs": 3,
-    "probe_timeout_s": 50.0,
-    "stragglers": "keep",
-}
+#: Node ids are far from the numbers of the clients.
+FIRST = 1001
 
 
-def words(name, **more):
-    return {wire.LEARNER: name, wire.MAX_SAMPLES: 100, **attacks.COSTS, **more}
-
-
+@dataclass
 class Fleet:
-    """Who is there and what they say.
+    """Clients, and what they do other than their tasks.
 
-    `nodes` maps node ids to words; None: the app has no mod. Nodes in `mute` do not answer (yet), those in
-    `late` do not train in time. `asked` lists cycle and node of every question.
+    Parameters
+    ----------
+    apps : list of App
+        The clients.
+    moves : callable, optional
+        Number of the client, round and the model's arrays by name to new arrays by name.
+    errors : set of pairs
+        Round and client whose app raises.
+    lost : set of pairs
+        Round and client whose reply never comes.
+    evaluates : callable
+        Number of the client to its metrics in an evaluation.
     """
 
-    def __init__(self, nodes, mute=()):
-        self.nodes, self.mute, self.late = dict(nodes), set(mute), set()
-        self.asked, self.waits, self.now = [], 0, 0.0
+    apps: list
+    moves: object = None
+    errors: set = field(default_factory=set)
+    lost: set = field(default_factory=set)
+    evaluates: object = staticmethod(lambda _k: {"accuracy": 0.5})
+    #: What was received, by round and client.
+    tasks: dict = field(default_factory=dict)
+    probed: list = field(default_factory=list)
+    rounds: int = 0
 
-    def wait(self, seconds):
-        self.waits += 1
-        self.now += seconds
+    def trained(self, k, config, arrays, round_):
+        """Return the reply to a task, or raise; without a task the app does its own work."""
+        cycle = config.get(wire.CYCLE, round_)
+        self.tasks[cycle, k] = dict(config)
+        if (cycle, k) in self.errors:
+            raise RuntimeError(f"client {k} is broken")
+        task = SimpleNamespace(
+            baseline=wire.SAMPLES not in config,
+            epochs=config.get(wire.EPOCHS),
+            samples=config.get(wire.SAMPLES),
+        )
+        reply = self.apps[k].reply(k, task, {})
+        new = {name: x + np.asarray(k + 1, x.dtype) for name, x in arrays.items()}
+        return (new if self.moves is None else self.moves(k, cycle, arrays)), reply
 
 
-class Grid(attacks.OneRound):
-    """The Message API's way to a fleet."""
+class FakeGrid(Grid):
+    """Flower's grid; replies are there as soon as a message is pushed."""
 
     def __init__(self, fleet):
-        super().__init__({})
-        self.fleet, self.questions = fleet, {}
+        self.fleet, self.replies = fleet, {}
+
+    def set_run(self, run): ...
+
+    @property
+    def run(self): ...
+
+    def create_message(self, *args, **kwargs):
+        raise NotImplementedError
 
     def get_node_ids(self):
-        return list(self.fleet.nodes)
+        return [FIRST + k for k in range(len(self.fleet.apps))]
 
     def push_messages(self, messages):
+        ids = []
         for message in messages:
-            node = message.metadata.dst_node_id
-            key = f"question-{len(self.fleet.asked)}"
-            message.metadata.__dict__["_message_id"] = key
-            self.fleet.asked.append((message.content[wire.RECORD][wire.PROBE], node))
-            self.questions[key] = message
-        return list(self.questions)
+            ids.append(str(uuid4()))
+            message.metadata.__dict__["_message_id"] = ids[-1]  # as Flower's grids do
+            if (reply := self._reply(message)) is not None:
+                self.replies[ids[-1]] = reply
+        return ids
 
     def pull_messages(self, message_ids):
-        for key in list(message_ids):
-            node = self.questions[key].metadata.dst_node_id
-            if node in self.fleet.nodes and node not in self.fleet.mute:
-                said = self.fleet.nodes[node] or {}
-                content = RecordDict({wire.RECORD: ConfigRecord(said)} if said else {})
-                yield Message(content, reply_to=self.questions.pop(key))
+        return [self.replies.pop(i) for i in list(message_ids) if i in self.replies]
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        self.fleet.rounds += any(m.metadata.message_type == "train" for m in messages)
+        return self.pull_messages(self.push_messages(messages))
+
+    def _reply(self, message):
+        k = message.metadata.dst_node_id - FIRST
+        if message.metadata.message_type == "evaluate":
+            metrics = MetricRecord({"num-examples": 10, **self.fleet.evaluates(k)})
+            return Message(RecordDict({"metrics": metrics}), reply_to=message)
+        configs = list(message.content.config_records.values())
+        if configs and wire.PROBE in configs[0]:
+            self.fleet.probed.append(k)
+            words = self.fleet.apps[k].about(k)
+            if not self.fleet.apps[k].modded:
+                return Message(Error(0, "KeyError: 'arrays'"), reply_to=message)
+            return Message(RecordDict({wire.RECORD: ConfigRecord(words)}), reply_to=message)
+        return self._train(message, k, configs[0] if configs else {})
+
+    def _train(self, message, k, config):
+        (given,) = message.content.array_records.values()
+        try:
+            given = {name: array.numpy() for name, array in given.items()}
+            arrays, reply = self.fleet.trained(k, config, given, self.fleet.rounds)
+        except RuntimeError as error:
+            return Message(Error(0, str(error)), reply_to=message)
+        if (config.get(wire.CYCLE, self.fleet.rounds), k) in self.fleet.lost:
+            return None
+        if isinstance(arrays, RecordDict):
+            return Message(arrays, reply_to=message)
+        content = {
+            "arrays": ArrayRecord({n: Array(np.asarray(x)) for n, x in arrays.items()}),
+            "metrics": MetricRecord({"num-examples": reply.examples, "loss": 0.5 + k}),
+        }
+        if reply.words:
+            content[wire.RECORD] = ConfigRecord(reply.words)
+        return Message(RecordDict(content), reply_to=message)
 
 
-class ByMessage:
-    """MelStrategy of the Message API, driven as Flower's loop does."""
+class FakeProxy(ClientProxy):
+    """A client of the classic API."""
 
-    def __init__(self, fleet, monkeypatch, **options):
-        attacks.outside_runtime(monkeypatch)
-        monkeypatch.setattr(message_asking, "sleep", fleet.wait)
-        monkeypatch.setattr(message_asking, "monotonic", lambda: fleet.now)
-        inner = message_flower.FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
-        self.strategy = flwr_mel.serverapp.MelStrategy(inner, **(OPTIONS | options))
-        self.fleet, self.grid = fleet, Grid(fleet)
-        self.model = ArrayRecord([np.zeros(2, np.float32)])
-
-    def cycle(self, n):
-        """Run one cycle; return who was given work."""
-        sent = list(self.strategy.configure_train(n, self.model, ConfigRecord(), self.grid))
-        replies = []
-        for message in sent:
-            message.metadata.__dict__["_message_id"] = f"task-{message.metadata.dst_node_id}"
-            if message.metadata.dst_node_id in self.fleet.late:
-                continue
-            task = message.content["config"]
-            content = {
-                "arrays": message.content["arrays"],
-                "metrics": MetricRecord({"num-examples": task[wire.SAMPLES]}),
-            }
-            replies.append(Message(RecordDict(content), reply_to=message))
-        self.strategy.aggregate_train(n, replies)
-        list(self.strategy.configure_evaluate(n, self.model, ConfigRecord(), self.grid))
-        self.strategy.orchestrator.close()
-        return {message.metadata.dst_node_id for message in sent}
-
-
-class Answers:
-    """The queue of the classic API's answers: who may answer is asked when somebody looks, not by threads."""
-
-    def __init__(self, fleet):
-        self.fleet, self.open = fleet, []
-
-    def put(self, entry):
-        self.open.append(entry)
-
-    def get(self, timeout):
-        for entry in self.open:
-            if int(entry[0]) not in self.fleet.mute:
-                self.open.remove(entry)
-                return entry
-        if timeout:
-            self.fleet.wait(timeout)
-        raise Empty
-
-
-class AtOnce:
-    """A thread that has run when it is started."""
-
-    def __init__(self, target, daemon):
-        assert daemon
-        self.start = target
-
-
-class Client(attacks.Client):
-    def __init__(self, fleet, node):
-        super().__init__(node, fleet.nodes[node])
-        self.fleet, self.node = fleet, node
+    def __init__(self, fleet, k, names):
+        super().__init__(str(FIRST + k))
+        self.fleet, self.k, self.names = fleet, k, names
 
     def get_properties(self, ins, timeout, group_id):
-        self.fleet.asked.append((ins.config[wire.PROBE], self.node))
-        if self.words is None:
-            raise NotImplementedError
-        return GetPropertiesRes(Status(Code.OK, ""), dict(self.words))
+        self.fleet.probed.append(self.k)
+        if not self.fleet.apps[self.k].modded:
+            raise NotImplementedError("get_properties")
+        return GetPropertiesRes(Status(Code.OK, ""), self.fleet.apps[self.k].about(self.k))
+
+    def get_parameters(self, ins, timeout, group_id):
+        raise NotImplementedError
 
     def fit(self, ins, timeout, group_id):
-        own = ndarrays_to_parameters(parameters_to_ndarrays(ins.parameters))
-        return FitRes(Status(Code.OK, ""), own, ins.config[wire.SAMPLES], {})
+        given = dict(zip(self.names, parameters_to_ndarrays(ins.parameters), strict=True))
+        arrays, reply = self.fleet.trained(self.k, ins.config, given, group_id)
+        if (ins.config.get(wire.CYCLE, group_id), self.k) in self.fleet.lost:
+            raise TimeoutError("no reply")
+        parameters = ndarrays_to_parameters([np.asarray(x) for x in arrays.values()])
+        metrics = {"loss": 0.5 + self.k, **reply.words}
+        return FitRes(Status(Code.OK, ""), parameters, reply.examples, metrics)
+
+    def evaluate(self, ins, timeout, group_id):
+        metrics = dict(self.fleet.evaluates(self.k))
+        return EvaluateRes(Status(Code.OK, ""), 1.0, 10, metrics)
+
+    def reconnect(self, ins, timeout, group_id):
+        raise NotImplementedError
 
 
-class ByClassic:
-    """MelStrategy of the classic API, driven as Flower's loop does."""
+class MessageApi:
+    """Trains with Flower's `Strategy.start`."""
 
-    def __init__(self, fleet, monkeypatch, **options):
-        attacks.outside_runtime(monkeypatch)
-        monkeypatch.setattr(classic_asking, "Thread", AtOnce)
-        monkeypatch.setattr(classic_asking, "monotonic", lambda: fleet.now)
-        inner = classic_flower.FedAvg(fraction_evaluate=0.0, min_fit_clients=1, min_available_clients=1)
-        self.strategy = flwr_mel.server.MelStrategy(inner, **(OPTIONS | options))
-        self.strategy._questions._answers = Answers(fleet)
-        self.fleet = fleet
-        self.model = ndarrays_to_parameters([np.zeros(2, np.float32)])
+    name, flower, mel = "message", message_flower, flwr_mel.serverapp
 
-    def cycle(self, n):
-        """Run one cycle; return who was given work."""
+    @staticmethod
+    def inner(kind="FedAvg", **options):
+        everyone = {"fraction_evaluate": 0.0, "min_train_nodes": 1, "min_available_nodes": 1}
+        kind = getattr(message_flower, kind) if isinstance(kind, str) else kind
+        return kind(**(everyone | options))
+
+    @staticmethod
+    def sampled(fraction):
+        return {"fraction_train": fraction}
+
+    @staticmethod
+    def train(strategy, fleet, rounds=3, model=MODEL, timeout=0.3, **more):
+        """Return the arrays by name."""
+        start = ArrayRecord({name: Array(np.asarray(x)) for name, x in model.items()})
+        result = strategy.start(FakeGrid(fleet), start, num_rounds=rounds, timeout=timeout, **more)
+        fleet.result = result
+        arrays = result.arrays or start
+        return {name: x.numpy() for name, x in arrays.items()}
+
+
+class ClassicApi:
+    """Trains with Flower's `Server`."""
+
+    name, flower, mel = "classic", classic_flower, flwr_mel.server
+
+    @staticmethod
+    def inner(kind="FedAvg", **options):
+        everyone = {"fraction_evaluate": 0.0, "min_fit_clients": 1, "min_available_clients": 1}
+        everyone |= {"initial_parameters": ndarrays_to_parameters(list(MODEL.values()))}
+        kind = getattr(classic_flower, kind) if isinstance(kind, str) else kind
+        return kind(**(everyone | options))
+
+    @staticmethod
+    def sampled(fraction):
+        return {"fraction_fit": fraction}
+
+    @staticmethod
+    def train(strategy, fleet, rounds=3, model=MODEL, timeout=None):
+        """Return the arrays by name."""
         manager = SimpleClientManager()
-        for node in self.fleet.nodes:
-            manager.register(Client(self.fleet, node))
-        sent = self.strategy.configure_fit(n, self.model, manager)
-        results = []
-        for proxy, ins in sent:
-            if int(proxy.cid) in self.fleet.late:
-                proxy.late, proxy.failure = True, "no reply in time"
-            else:
-                results.append((proxy, proxy.fit(ins, None, None)))
-        self.strategy.aggregate_fit(n, results, [])
-        self.strategy.configure_evaluate(n, self.model, manager)
-        self.strategy.orchestrator.close()
-        return {int(proxy.cid) for proxy, _ in sent}
+        for k in range(len(fleet.apps)):
+            manager.register(FakeProxy(fleet, k, list(model)))
+        server = Server(client_manager=manager, strategy=strategy)
+        server.set_max_workers(1)
+        start = ndarrays_to_parameters([np.asarray(x) for x in model.values()])
+        for layer in flwr_mel.strategy.layers(strategy):
+            if hasattr(layer, "initial_parameters"):
+                layer.initial_parameters = start
+        fleet.result, _ = server.fit(rounds, timeout)
+        return dict(zip(model, parameters_to_ndarrays(server.parameters), strict=True))
 
 
-APIS = {"message": ByMessage, "classic": ByClassic}
+APIS = {"message": MessageApi, "classic": ClassicApi}
+
+
+def close(a, b):
+    """Whether two models are equal but for the order of a sum."""
+    return list(a) == list(b) and all(
+        (a[n].dtype, a[n].shape) == (b[n].dtype, b[n].shape)
+        and np.allclose(
+            a[n], b[n], rtol=4e-3 if a[n].dtype == np.float16 else 1e-5, atol=1e-6, equal_nan=True
+        )
+        for n in a
+    )
+
+
+def same(a, b):
+    """Whether two models have the same names, types and bits."""
+    return list(a) == list(b) and all(
+        (a[n].dtype, a[n].shape, a[n].tobytes()) == (b[n].dtype, b[n].shape, b[n].tobytes()) for n in a
+    )

@@ -5,7 +5,8 @@ import types
 
 import pytest
 
-from flwr_mel.learners import Measured, PaperFleet
+from flwr_mel.devices import Measured
+from flwr_mel.paper import PaperFleet
 from flwr_mel.tools.fleetfile import write_fleet
 from tests.tools.runs import make_run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flwr_mel import allocate
 from flwr_mel.allocation.limiting import limiting
-from flwr_mel.learners import PaperFleet
+from flwr_mel.paper import PaperFleet
 from flwr_mel.solvers import Exact
 from flwr_mel.tools.fleetfile import Fleet
 from flwr_mel.tools.report import load_run, render

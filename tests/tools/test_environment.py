@@ -44,6 +44,7 @@ def test_a_file_that_may_not_grow(a_run, tmp_path):
     page = tmp_path / "page.html"
     # A measured process could not write what was measured, either.
     env = {key: value for key, value in os.environ.items() if not key.startswith("COVERAGE_")}
+    env["PYTHONDONTWRITEBYTECODE"] = "1"  # Python would leave compiled modules of 1,000 bytes behind
     done = process("report", a_run, "--out", page, env=env, preexec_fn=limited(resource.RLIMIT_FSIZE, 1000))
     assert_told(done, str(page), "File too large", "ulimit -f")
     assert sorted(x.name for x in tmp_path.iterdir()) == ["run"]

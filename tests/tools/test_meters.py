@@ -3,10 +3,15 @@
 import sys
 
 import pytest
-from flwr_mel.profiling import choose_meter, energy_costs
-from flwr_mel.profiling.energy import MeterName
 
-from tests.profiling.tools import costs
+from flwr_mel.tools.meters import MeterName, choose_meter, energy_costs
+from flwr_mel.tools.profiling import ComputeCosts, Run
+
+
+def costs(c2=1e-3, c1=0.0, c0=0.0, joules=lambda e, d: None):
+    points = [(1, 100), (1, 400), (4, 100), (2, 200), (4, 400)] * 2
+    runs = [Run(e, d, c2 * e * d + c1 * d + c0, joules(e, d)) for e, d in points]
+    return ComputeCosts(c2, c1, c0, (1e-5, 0.0, 0.0), 0.01, 400, 4, tuple(runs))
 
 
 def test_meters_come_in_order(no_zeus, battery, monkeypatch):
@@ -40,7 +45,7 @@ def test_a_machine_without_a_battery(no_zeus, monkeypatch):
         ({"only": MeterName.RAPL}, "meter must be one that works here, got 'rapl'. rapl: zeus cannot"),
         ({"only": MeterName.DECLARED}, "no watts were declared"),
         ({"watts": 0}, "watts must be a finite number > 0"),
-        ({"battery_wh": -1}, "battery_wh must be a finite number > 0, got -1. Give the capacity"),
+        ({"battery_wh": -1}, "battery_wh must be a finite number > 0, got -1"),
     ],
 )
 def test_meters_that_do_not_work(no_zeus, settings, message):
@@ -49,11 +54,10 @@ def test_meters_that_do_not_work(no_zeus, settings, message):
 
 
 def test_declared_watts_times_seconds(no_zeus):
-    got = energy_costs(choose_meter(watts=5)[0], costs(2e-3, 1e-3, 0.5))
-    assert (got.g2, got.g1, got.g0) == pytest.approx((1e-2, 5e-3, 2.5))
-    assert got.meter == "declared"
-    nothing = energy_costs(choose_meter()[0], costs())
-    assert (nothing.g2, nothing.g1, nothing.g0, nothing.meter) == (0, 0, 0, "none")
+    got, detail = energy_costs(choose_meter(watts=5)[0], costs(2e-3, 1e-3, 0.5))
+    assert got == pytest.approx((1e-2, 5e-3, 2.5))
+    assert detail == "stated, not measured, 5 W while training"
+    assert energy_costs(choose_meter()[0], costs())[0] == (0, 0, 0)
 
 
 def test_the_battery_gives_mean_watts(no_zeus, battery):
@@ -61,12 +65,11 @@ def test_the_battery_gives_mean_watts(no_zeus, battery):
     before, after = meter.counter_j(), meter.counter_j()
     assert after - before == pytest.approx(50 * 3600 * 0.0005)
     measured = costs(joules=lambda e, d: 90.0)
-    got = energy_costs(meter, measured)
-    assert got.g2 == pytest.approx(measured.c2 * 900 / measured.elapsed_s)
-    with pytest.raises(
-        ValueError, match=r"what the battery counted must be at least 72 J, got.*Raise budget_s"
-    ):
-        energy_costs(meter, costs(joules=lambda e, d: 1.0))
+    seconds = sum(run.seconds for run in measured.runs)
+    assert energy_costs(meter, measured)[0][0] == pytest.approx(measured.c2 * 900 / seconds)
+    few = costs(joules=lambda e, d: 1.0)
+    with pytest.raises(ValueError, match=r"the battery counted must be at least 72 J, got.*Raise budget_s"):
+        energy_costs(meter, few)
     battery.power_plugged = True
     assert meter.counter_j() is None
 
@@ -96,5 +99,5 @@ def test_the_processors_counters_through_zeus(powercap):
     before = meter.counter_j()
     powercap.write_text("17000000\n")
     assert meter.counter_j() - before == pytest.approx(12.0)
-    got = energy_costs(meter, costs(joules=lambda e, d: 3e-3 * e * d + 2.0))
-    assert (got.g2, got.g1, got.g0) == pytest.approx((3e-3, 0.0, 2.0), abs=1e-9)
+    got, _ = energy_costs(meter, costs(joules=lambda e, d: 3e-3 * e * d + 2.0))
+    assert got == pytest.approx((3e-3, 0.0, 2.0), abs=1e-9)

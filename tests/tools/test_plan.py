@@ -9,10 +9,6 @@ import pytest
 import flwr_mel
 from flwr_mel import Workload, allocate
 from flwr_mel.allocation.solution import round_up
-<<<<<<< HEAD:tests/cli/test_plan.py
-from flwr_mel.fleets import read_fleet
-=======
->>>>>>> p4t:tests/tools/test_plan.py
 from flwr_mel.solvers import Exact
 from flwr_mel.tools.fleetfile import read_fleet
 from tests.tools.commands import LIMITS, ask, refused, run

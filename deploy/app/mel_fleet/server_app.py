@@ -64,7 +64,7 @@ def planned(inner: Strategy, config: Mapping[str, Any], run_dir: Path) -> Checkp
             max_share=float(config["max-share"]) or None,
             max_norm_ratio=float(config["max-norm-ratio"]) or None,
         ),
-        rounds=Rounds(deadline_slack=0.25 if config["enforce-deadline"] else None),
+        rounds=Rounds(deadline_slack=float(config["deadline-slack"]) or None),
         callbacks=[JsonlWriter(run_dir / "records.jsonl")],
         seed=int(config["seed"]),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -11,23 +12,24 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.common import Scalar, log, ndarrays_to_parameters
 from flwr.server import Server, ServerAppComponents, ServerConfig, SimpleClientManager
+from flwr.server.strategy import FedAdam as ClassicAdam
 from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from flwr_mel import server as classic
 from flwr_mel import serverapp as message
-from flwr_mel.allocation import allocate
 from flwr_mel.checkpoint import Checkpointed
 from flwr_mel.cycle.options import Rounds, Shards
 from flwr_mel.records import CycleRecord, Stopping
 from flwr_mel.tools.report import write_report
 from mel_simulation.app.message_window import Windowed
 from mel_simulation.app.run_dir import RunDir
-from mel_simulation.scenario.config import LAYERS, RunConfig
+from mel_simulation.scenario.config import ADAM, LAYERS, RATE, RunConfig
 from mel_simulation.scenario.job import (
     batch_size,
+    check_feasible,
     dataset_of,
     min_samples,
-    problem_of,
     total_samples,
     workload_of,
 )
@@ -71,13 +73,15 @@ def count_nodes(grid: Grid, wanted: int, patience_s: float = 60.0) -> int:
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
     """Return the keyword arguments of either `MelStrategy`: the paper's costs, limits and weights."""
-    scheme, data = config.scheme_object(), dataset_of(config)
-    return {
-        "cycle_time_s": config.cycle_time,
-        "total_samples": total_samples(config),
-        "staleness": scheme.staleness,
+    data = dataset_of(config)
+    if config.scheme == RATE:
+        planned = {"cycle_time_s": "best", "solver": config.rate(), "average": "nova"}
+    else:
+        scheme = config.scheme_object()
+        planned = {"cycle_time_s": config.cycle_time, "solver": scheme.solver, "staleness": scheme.staleness}
+        planned["total_samples"] = total_samples(config)
+    return planned | {
         "min_samples": min_samples(config),
-        "solver": scheme.solver,
         "workload": workload_of(config),
         "shards": Shards((data.train_x, data.train_y)) if config.mode == "pl" else None,
         "seed": config.seed,
@@ -106,9 +110,13 @@ class Keeper:
     @property
     def callbacks(self) -> list[Any]:
         """Callbacks of the strategy: this one, and the stopping criterion."""
-        return [self.keep, Stopping(target=self.config.target_accuracy or None)]
+        return [self, Stopping(target=self.config.target_accuracy or None)]
 
-    def keep(self, record: CycleRecord) -> None:
+    def resume(self, cycle: int) -> None:
+        """Drop the records of later cycles, which are repeated."""
+        self.run.trim(cycle)
+
+    def __call__(self, record: CycleRecord) -> None:
         """Write a finished cycle; a checkpoint follows, which marks it as complete."""
         try:
             self.run.add(record)
@@ -129,7 +137,7 @@ def simulate(config: RunConfig, grid: Grid, context: Context) -> Path:
     context : Context
         Of the ServerApp.
     """
-    allocate(problem_of(config, 1), config.scheme_object().solver)  # an infeasible run fails before it trains
+    check_feasible(config)  # before it trains
     data, run = dataset_of(config), RunDir.of(config)
     if data.notice:
         log(WARNING, data.notice)
@@ -151,7 +159,10 @@ def _asked(config: RunConfig) -> dict[str, Any]:
 
 def _by_message(config: RunConfig, grid: Grid, _: Context, keeper: Keeper) -> None:
     k = config.learners
-    inner = message.MelFedAvg(fraction_evaluate=0.0, min_train_nodes=k, min_available_nodes=k)
+    nodes: dict[str, Any] = {"fraction_evaluate": 0.0, "min_train_nodes": k, "min_available_nodes": k}
+    inner: FedAvg = message.MelFedAvg(**nodes)
+    if config.optimizer == "adam":
+        inner = FedAdam(**nodes, eta=config.eta, **ADAM)
     planned = message.MelStrategy(inner, callbacks=keeper.callbacks, **settings_of(config))
     strategy = Checkpointed(planned, keeper.run.checkpoints)
 
@@ -179,7 +190,9 @@ def _by_classic(config: RunConfig, grid: Grid, context: Context, keeper: Keeper)
         loss, accuracy = keeper.evaluate(parameters)
         return loss, {"accuracy": accuracy}
 
-    inner = classic.MelFedAvg(
+    adam = config.optimizer == "adam"
+    kind = partial(ClassicAdam, eta=config.eta, **ADAM) if adam else classic.MelFedAvg
+    inner = kind(
         fraction_evaluate=0.0,
         min_fit_clients=config.learners,
         min_available_clients=config.learners,

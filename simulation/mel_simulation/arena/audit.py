@@ -1,4 +1,4 @@
-"""Reckon a bout once more from its log alone: nobody does two things at once, nothing comes before its time.
+"""Recompute a bout from its log alone: no learner does two things at once, no reply arrives early.
 
 Written without a look at `World`'s bookkeeping: costs come from the paper's formulas, one learner at a time.
 """
@@ -28,7 +28,7 @@ def audit(
     looks : sequence of Look
         The curve that is to be believed.
     power_w : float
-        What nobody's job may exceed; 0: no limit.
+        The power limit of a job; 0: none.
     """
     wrong: list[str] = []
     open_jobs: dict[int, Event] = {}

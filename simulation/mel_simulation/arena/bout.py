@@ -25,9 +25,9 @@ class Bout:
     Parameters
     ----------
     setting : Setting
-        Where.
+        Where it takes place.
     rival : str
-        Who.
+        Its name.
     choice : int
         Which of the rival's settings.
     seed : int
@@ -77,7 +77,7 @@ def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
     Returns
     -------
     outcome, log
-        Times and energies to the targets (None: not reached; or, of a bout that says so, cut short before),
+        Times and energies to the targets (None: not reached, or cut short before),
         the curve; and what happened.
     """
     world = World(bout.setting, bout.seed, inf if bout.until_s is None else bout.until_s)

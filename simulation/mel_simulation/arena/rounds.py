@@ -55,7 +55,7 @@ def blended(world: World, arrivals: Sequence[Arrival], rule: Average) -> Weights
     Parameters
     ----------
     world : World
-        Whose model all began with.
+        All began with its model.
     arrivals : sequence of Arrival
         What came back.
     rule : Average
@@ -81,17 +81,17 @@ def moved(model: Weights, arrivals: Sequence[Arrival], scale: FloatArray | Seque
 
 
 def held_by(world: World, arrivals: Sequence[Arrival]) -> IntArray:
-    """Return n_k of those who came back."""
+    """Return n_k of the learners that came back."""
     return world.held[[a.job.learner for a in arrivals]]
 
 
 def epoch_seconds(world: World, epochs: int = 1) -> FloatArray:
-    """Return how long everybody takes for some epochs on all its data."""
+    """Return how long each learner takes for some epochs on all its data."""
     return world.seconds(np.full(len(world), epochs, dtype=np.int64), world.held)
 
 
 def fill(world: World, seconds: float, most: int, *label: int, proximal: float = 0.0) -> list[Job]:
-    """Give everybody what fits into a time: epochs on all its data, or one on as many samples as fit.
+    """Give each learner what fits into a time: epochs on all its data, or one on as many samples as fit.
 
     Parameters
     ----------

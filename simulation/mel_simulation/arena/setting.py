@@ -19,7 +19,7 @@ from mel_simulation.scenario.partition import partition
 from mel_simulation.scenario.phones import PhoneFleet
 
 FLEETS = ("paper", "phones")
-#: How data are split: by chance, by Dirichlet's distribution over the labels, or by who said it.
+#: How data are split: by chance, by Dirichlet's distribution over the labels, or by speaker.
 IID, SPEAKERS = "iid", "speakers"
 
 
@@ -50,7 +50,7 @@ class Setting:
         Energy limit of a learner per second of a cycle, W; 0: none.
     throttled : bool
         Whether devices keep the limit themselves, whoever gives them work: a job takes as long as its energy
-        at `power_w`. Else only those keep it who plan by it.
+        at `power_w`. Otherwise only contestants that plan with it keep it.
     data_dir : str
         Where the data are; empty: where the simulation looks for them. Not part of the result.
     """
@@ -137,7 +137,7 @@ def _parts(
 
 
 def _by_group(groups: IntArray, learners: int, seed: int) -> list[IntArray]:
-    """Give whole groups to learners, the largest first to whom holds least; equals in an order by chance."""
+    """Give whole groups to learners, the largest first to the learner that holds least."""
     names, sizes = np.unique(groups, return_counts=True)
     if len(names) < learners:
         raise complain("learners", f"at most the {len(names)} speakers", learners)

@@ -2,7 +2,7 @@
 
 A rival sends jobs, waits for what comes back and publishes models; it never sees how the time passes. The
 clock moves from event to event, so the order of arrivals is the cost model's and nothing else. Every move is
-written into `World.log`, from which `mel_simulation.arena.audit` reckons everything once more.
+written into `World.log`, from which `mel_simulation.arena.audit` computes everything once more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Job:
     number : int
         Counted from 0.
     learner, epochs : int
-        Who, how often.
+        Which learner, and how many epochs.
     rows : int array
         On what.
     version : int
@@ -109,7 +109,7 @@ class World:
     Parameters
     ----------
     setting : Setting
-        Who learns what.
+        Learners, data and task.
     seed : int
         Of places, data, weights and SGD. Rivals with the same seed meet the same world.
     until_s : float
@@ -154,12 +154,12 @@ class World:
         return np.random.default_rng([self.seed, 5, *label])
 
     def seconds(self, epochs: IntArray, samples: IntArray) -> FloatArray:
-        """Return how long everybody would take; 0 where there is nothing to do."""
+        """Return how long each learner would take; 0 where there is nothing to do."""
         takes = self.costs.time_s(epochs, samples)
         return np.maximum(takes, self.rest_s * self.joules(epochs, samples)) if self.rest_s else takes
 
     def joules(self, epochs: IntArray, samples: IntArray) -> FloatArray:
-        """Return what everybody would spend."""
+        """Return what each learner would spend."""
         return self.costs.energy_j(epochs, samples)
 
     def idle(self, learner: int) -> bool:
@@ -172,7 +172,7 @@ class World:
         Parameters
         ----------
         learner, epochs : int
-            Who, how many epochs.
+            Which learner, and how many epochs.
         rows : int array, optional
             Which of the training samples, of its own; by default all that it holds.
         proximal : float
@@ -203,7 +203,7 @@ class World:
         return np.sort(self.rng(learner, *label).choice(mine, samples, replace=False))
 
     def wait(self, until_s: float = inf) -> Arrival | None:
-        """Let time pass until a learner is back; None where nobody is by then, or the bout is over."""
+        """Let time pass until a learner is back; None if none is by then, or the bout is over."""
         until_s = min(until_s, self._end_s)
         while self._flying and self._flying[0][1] not in self._jobs:
             heapq.heappop(self._flying)  # called off

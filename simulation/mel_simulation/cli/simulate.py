@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from flwr_mel._validate import Phrase, complain, number
-from flwr_mel.allocation import Infeasible, allocate
+from flwr_mel.allocation import Infeasible
 from flwr_mel.tools.fleetfile import read_fleet
 from flwr_mel.tools.question import diagnosis_lines
 from flwr_mel.tools.shell import FAILED, INFEASIBLE, INTERRUPTED, bad_input, console, note, stop
@@ -64,12 +66,7 @@ def _configure(values: dict[str, Any], given: list[str]) -> RunConfig:
         stored = RunDir(Path(values["run_dir"])).facts().get("config", {})
         before = {key.replace("-", "_"): value for key, value in stored.items()}
         values = {name: values[name] if name in given else before.get(name, values[name]) for name in values}
-    config = RunConfig(**values)
-    idle = config.unused()
-    for name in given:
-        if name in idle:
-            raise complain(name, idle[name], getattr(config, name))
-    return config
+    return RunConfig(**values)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -120,7 +117,8 @@ def _run(config: RunConfig, cpus_per_learner: float, ray_address: str) -> None:
         with engine(config, cpus_per_learner, ray_address) as process:
             follow(out, run, config.cycles, process, done)
             if (run.path / "summary.json").exists():
-                process.wait()  # Ray ends in its own time
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(60)  # for Ray to end in order
     except KeyboardInterrupt:
         _keep(run)
         stop("interrupted", INTERRUPTED)
@@ -136,13 +134,13 @@ def _prepare(config: RunConfig, run: Any) -> int:
     """Check that the run can work and make its directory; return the cycles that are done already."""
     from mel_simulation.app.run_dir import describe_run  # noqa: PLC0415
     from mel_simulation.scenario.fleet import VirtualFleet  # noqa: PLC0415
-    from mel_simulation.scenario.job import dataset_of, problem_of  # noqa: PLC0415
+    from mel_simulation.scenario.job import check_feasible, dataset_of  # noqa: PLC0415
 
     logging.getLogger("mel_simulation").addHandler(logging.NullHandler())  # the notice is shown here
     if dataset_of(config).notice:
         note(dataset_of(config).notice)
     try:
-        allocate(problem_of(config, 1), config.scheme_object().solver)
+        check_feasible(config)
     except Infeasible as infeasible:
         names = list(VirtualFleet(config.learners, config).names)
         stop(f"infeasible: {' '.join(diagnosis_lines(infeasible.diagnosis, names))}", INFEASIBLE)

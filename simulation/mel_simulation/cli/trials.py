@@ -60,8 +60,7 @@ def run_trials(
             "cycle-time": problem.cycle_time_s,
             "fleet": str(fleet),
             "min-samples": max(1, round(problem.min_samples / cost)),
-            "scheme": {"epochs": "ha-asyn", "progress": "ha-progress"}.get(rule.objective, rule.objective),
-            "exclude": str(rule.exclude),
+            "scheme": rule.scheme,
         }
         base |= {"handout": str(rule.handout)} if rule.handout else {}
         cells = [

@@ -31,7 +31,7 @@ Where the paper is loose.
    divergence back to zero, and it vanishes in the first one. (The text below the equation has g - 1 for g.)
 3. f_k bounds the distance to the auxiliary model *after as many steps*. A learner that stopped at tau_k is
    behind w_hat[tau_m] also because w_hat went on. Nothing in the equation covers that: with equal data
-   everywhere (delta_k = 0) it says that the distance is zero, which is wrong for every s > 0. With uneven
+   everywhere (delta_k = 0) it gives a distance of zero, which is wrong for every s > 0. With uneven
    data the weighted bound held in all we measured, because the exponential in f_k is far too large.
 4. It speaks of a growing distance at fixed tau_m. An allocation that lets some learners do *more* than the
    synchronous tau has staleness too, but its loss falls (`anchor="min"`).
@@ -179,7 +179,7 @@ def interval(
 def bounds(
     share: FloatArray, samples: int, epochs: IntArray, delta: FloatArray, eta: float, beta: float, index: int
 ) -> dict[str, float]:
-    """Return the module's three bounds; `corrected` still without the term of those who rest.
+    """Return the module's three bounds; `corrected` still without the term of resting learners.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def measure(
     Parameters
     ----------
     seed : int
-        Of the data and of who is stale.
+        Of the data and of the learners' staleness.
     staleness : sequence of int
         Values of s.
     intervals : int
@@ -241,7 +241,7 @@ def measure(
     """
     parts = split(learners, samples, alpha, seed)
     beta = max(part.smoothness() for part in parts)
-    # Everybody's place between the slowest and the fastest; both ends are taken.
+    # The place of each learner between the slowest and the fastest; both ends are taken.
     place = np.random.default_rng([seed, 1]).permutation(len(parts)) / (len(parts) - 1)
     rows = []
     for s in staleness:

@@ -17,16 +17,21 @@ from flwr_mel.allocation.handout import Handout
 from flwr_mel.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact, SuggestImprove
 from flwr_mel.solvers.exact import Exclude
+from flwr_mel.solvers.rate import Rate
 from flwr_mel.solvers.schemes import PAPER_SCHEMES, Scheme, SchemeName, scheme
 from mel_simulation.scenario.data import DATASETS
 
 LAYERS = PAPER_LAYERS
+#: The scheme that chooses T, with `Rate`.
+RATE = "rate"
+#: Of FedAdam, beside its step: small steps need a small tau.
+ADAM: dict[str, Any] = {"beta_1": 0.8, "beta_2": 0.99, "tau": 1e-6}
 
 #: K of `flwr-mel simulate`; `flwr run` takes as many learners as the federation has nodes.
 PAPER_LEARNERS = 20
 
 #: What a resumed run may change. The fleet and the data themselves are compared, not their paths.
-RESUMABLE = ("cycles", "target-accuracy", "api", "run-dir", "resume", "fleet", "data-dir")
+RESUMABLE = ("cycles", "target-accuracy", "run-dir", "resume", "fleet", "data-dir")
 
 
 def option(
@@ -49,14 +54,14 @@ class RunConfig:
     scheme: str = option(
         "ha-asyn",
         "heterogeneity-aware: ha-asyn, ha-sync; equal batches: hu-asyn, hu-sync; others: ha-progress, "
-        "soonest, cheapest",
-        choices=SchemeName,
+        "soonest, cheapest; rate: short cycles whose T follows from the costs",
+        choices=(*SchemeName, RATE),
     )
     mode: str = option(
         "pl", "pl: parallelized, the server ships samples; fl: data stay", choices=("pl", "fl")
     )
     cycles: int = option(12, "global cycles", least=1)
-    cycle_time: float = option(10.0, "T, seconds", above=0)
+    cycle_time: float = option(10.0, "T, seconds; with rate the time that energy limits are for", above=0)
     energy: float = option(10.0, "mean energy limit E per learner and cycle, joules; 0: no limits", least=0)
     energy_spread: float = option(2.5, "E_k is drawn each cycle from E plus or minus up to this", least=0)
     staleness: int = option(2, "c, the largest difference in epochs (asynchronous schemes)", least=0)
@@ -89,6 +94,11 @@ class RunConfig:
     )
     batch_size: int = option(0, "mini-batch of the learners' SGD; 0: 64, on the embedded subset 16", least=0)
     learning_rate: float = option(0.04, "of the learners' SGD", above=0)
+    optimizer: str = option(
+        "average", "on the server: average, or adam (FedAdam)", choices=("average", "adam")
+    )
+    eta: float = option(0.004, "step of FedAdam", above=0)
+    frugality: float = option(0.0, "of the scheme rate: 0 for time only, more saves energy", least=0)
     target_accuracy: float = option(0.0, "stop at this accuracy, from 0 to 1; 0: never", least=0)
     seed: int = option(0, "one seed, one result", least=0)
     api: str = option("message", "Flower's strategy API", choices=("message", "classic"))
@@ -102,7 +112,7 @@ class RunConfig:
             raise complain("target_accuracy", "between 0 and 1", self.target_accuracy)
         if self.energy and self.energy_spread >= self.energy:
             raise complain("energy_spread", f"below energy = {self.energy:g}", self.energy_spread)
-        if self.scheme not in PAPER_SCHEMES and self.solver != "exact":
+        if self.scheme not in (*PAPER_SCHEMES, RATE) and self.solver != "exact":
             raise complain("solver", f"exact for {self.scheme}", self.solver)
         refuse_changed(self, self.unused())
         if self.data_dir and not Path(self.data_dir).is_dir():
@@ -114,7 +124,12 @@ class RunConfig:
 
     def unused(self) -> dict[str, str]:
         """Return the options that this run ignores, each with the rule that a change of it breaks."""
-        which, idle = SchemeName(self.scheme), {}
+        idle = {"eta": "left out without optimizer adam"} if self.optimizer == "average" else {}
+        if self.scheme == RATE:
+            text = f"left out for {RATE}, which chooses T and samples"
+            return idle | dict.fromkeys(("staleness", "solver", "handout", "exclude", "samples"), text)
+        which = SchemeName(self.scheme)
+        idle["frugality"] = f"left out for {which}"
         if which.synchronous and self.staleness:
             idle["staleness"] = f"left out or 0 for {which}"
         if not which.aware:
@@ -153,6 +168,10 @@ class RunConfig:
     def as_dict(self) -> dict[str, Any]:
         """Flower's spelling of the configuration."""
         return {key.replace("_", "-"): value for key, value in asdict(self).items()}
+
+    def rate(self) -> Rate:
+        """Objective of the scheme rate; energy limits are read as a mean power."""
+        return Rate(frugality=self.frugality, reference_s=self.cycle_time)
 
     def scheme_object(self) -> Scheme:
         """Solver and staleness of the scheme."""

@@ -15,11 +15,13 @@ import numpy as np
 
 from flwr_mel._files import atomically
 from flwr_mel._validate import IntArray, complain
-from flwr_mel.allocation import AllocationProblem
+from flwr_mel.allocation import AllocationProblem, allocate
 from flwr_mel.costs import Workload
+from flwr_mel.cycle.fleet import LEAST_BEST
 from flwr_mel.paper import PAPER_SAMPLES, least_batch
+from flwr_mel.solvers.rate import best_round
 from flwr_mel.tools.fleetfile import Fleet
-from mel_simulation.scenario.config import LAYERS, RunConfig
+from mel_simulation.scenario.config import LAYERS, RATE, RunConfig
 from mel_simulation.scenario.data import Dataset, cache_dir, load
 from mel_simulation.scenario.fleet import VirtualFleet
 from mel_simulation.scenario.partition import partition
@@ -50,7 +52,9 @@ def total_samples(config: RunConfig) -> int:
 
 
 def min_samples(config: RunConfig) -> int:
-    """Return d_l: 100 per 60,000 samples unless given, and at most half an equal share."""
+    """Return d_l: 100 per 60,000 samples unless given, and at most half an equal share; with rate 16."""
+    if config.scheme == RATE:
+        return config.min_samples or LEAST_BEST
     return config.min_samples or least_batch(total_samples(config), config.learners or 1)
 
 
@@ -104,6 +108,21 @@ def held_by(config: RunConfig, learner: int) -> int | None:
     return len(local_indices(config, learner)) if config.mode == "fl" else None
 
 
+def check_feasible(config: RunConfig) -> None:
+    """Raise `Infeasible` if the first cycle has no allocation."""
+    problem = problem_of(config, 1)
+    if config.scheme == RATE:
+        best_round(
+            problem.coefficients,
+            problem.energy_limit_j,
+            max_samples=problem.max_samples,
+            min_samples=problem.min_samples,
+            objective=config.rate(),
+        )
+    else:
+        allocate(problem, config.scheme_object().solver)
+
+
 def problem_of(config: RunConfig, cycle: int, order: Sequence[int] | None = None) -> AllocationProblem:
     """Return the allocation problem of a cycle, which does not depend on training.
 
@@ -120,13 +139,16 @@ def problem_of(config: RunConfig, cycle: int, order: Sequence[int] | None = None
     devices = VirtualFleet(config.learners, config).devices(cycle)
     fleet = Fleet([devices[k] for k in order])
     held = [held_by(config, k) for k in order]
-    limits = [[n for n in pair if n is not None] for pair in zip(fleet.max_samples, held, strict=True)]
+    limits = [
+        [n for n in pair if n is not None]
+        for pair in zip([x.max_samples for x in fleet.learners], held, strict=True)
+    ]
     return AllocationProblem(
         fleet.coefficients(workload_of(config)),
         config.cycle_time,
-        fleet.energy_limit_j,
+        [x.energy_limit_j for x in fleet.learners],
         total_samples=total_samples(config),
-        staleness=config.scheme_object().staleness,
+        staleness=0 if config.scheme == RATE else config.scheme_object().staleness,
         min_samples=min_samples(config),
         max_samples=[min(pair) if pair else None for pair in limits],
     )

@@ -16,7 +16,7 @@ from flwr_mel._validate import InputError, Phrase, complain, count, number
 from mel_simulation.scenario.config import RunConfig, refuse_changed
 
 #: Options that came after the first results: keys of cells name them only where they are set.
-_LATER = {"phones": False}
+_LATER = {"phones": False, "optimizer": "average", "eta": 0.004, "frugality": 0.0}
 
 
 class Average(StrEnum):

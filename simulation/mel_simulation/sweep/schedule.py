@@ -16,9 +16,10 @@ from flwr_mel._validate import IntArray
 from flwr_mel.allocation import AllocationProblem, Infeasible, Status, allocate
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
-from flwr_mel.cycle.plan import draw_seed
+from flwr_mel.cycle.plan import best_in_pace, draw_seed
+from flwr_mel.cycle.round_time import Pace
 from flwr_mel.solvers.equal import equal_batches
-from mel_simulation.scenario.config import RunConfig
+from mel_simulation.scenario.config import RATE, RunConfig
 from mel_simulation.scenario.fleet import VirtualFleet
 from mel_simulation.scenario.job import batch_size, dataset_of, problem_of
 from mel_simulation.sweep.cells import Baseline, Cell, digest
@@ -59,7 +60,8 @@ class Schedule:
             [(self.names[t.learner], t.epochs, t.samples, t.seed) for t in cycle.tasks]
             for cycle in self.cycles
         ]
-        sgd = (batch_size(config), config.learning_rate, str(cell.average))
+        sgd: tuple[Any, ...] = (batch_size(config), config.learning_rate, str(cell.average))
+        sgd += (config.eta,) if config.optimizer == "adam" else ()
         proximal = cell.proximal if cell.baseline is Baseline.PROX else 0.0
         where = (config.mode, config.dataset, data.embedded, len(data.train_y), config.alpha, config.seed)
         return digest([tasks, sgd, proximal, where])
@@ -70,9 +72,15 @@ def plan_schedule(cell: Cell) -> Schedule:
     names, cycles = VirtualFleet(cell.config.learners, cell.config).names, []
     # The strategy has its learners in the order of their names; ties and shards depend on it.
     order = list(range(len(names))) if cell.baseline else list(np.argsort(names))
+    pace = Pace()
     for number in range(1, cell.config.cycles + 1):
         problem = problem_of(cell.config, number, order)
         try:
+            if cell.config.scheme == RATE and not cell.baseline:
+                problem, epochs, samples, used, facts, pace = _rate(cell, problem, pace)
+                tasks = _tasks(cell.config, number, [(k, names[k]) for k in order], epochs, samples, used)
+                cycles.append(PlannedCycle(number, tasks, _facts(problem, tasks, facts)))
+                continue
             plan = _baseline if cell.baseline else _scheme
             epochs, samples, used, facts = plan(cell, number, problem)
         except Infeasible as infeasible:
@@ -114,6 +122,20 @@ def _scheme(
     facts = {"objective": str(plan.objective), "bound": plan.bound, "mean_epochs": plan.mean_epochs}
     facts |= {"makespan_s": float(plan.time_s.max()), "energy_j": sum(plan.energy_j.tolist()), "broken": 0}
     return plan.epochs, plan.samples, np.flatnonzero(plan.epochs), facts
+
+
+def _rate(
+    cell: Cell, problem: AllocationProblem, pace: Pace
+) -> tuple[AllocationProblem, IntArray, IntArray, IntArray, dict[str, Any], Pace]:
+    """Choose T and samples as `MelStrategy(cycle_time_s="best")` does."""
+    costs, limits, rate = problem.coefficients, problem.energy_limit_j, cell.config.rate()
+    shared = len(dataset_of(cell.config).train_y) // len(problem)
+    held = np.minimum(problem.max_samples, shared if cell.config.mode == "pl" else problem.max_samples)
+    found, pace = best_in_pace(pace, costs, costs, limits, held, problem.min_samples, rate)
+    plan = found.solution
+    facts = {"objective": str(rate), "bound": plan.bound, "mean_epochs": plan.mean_epochs, "broken": 0}
+    facts |= {"makespan_s": float(plan.time_s.max()), "energy_j": sum(plan.energy_j.tolist())}
+    return found.problem, plan.epochs, plan.samples, np.flatnonzero(plan.epochs), facts, pace
 
 
 def _baseline(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from flwr_mel.clientapp import Assignment
@@ -9,7 +11,7 @@ from flwr_mel.cycle import average as averaging
 from flwr_mel.cycle import options
 from flwr_mel.cycle.average import weighted_average
 from flwr_mel.cycle.updates import scaled
-from mel_simulation.scenario.config import LAYERS
+from mel_simulation.scenario.config import ADAM, LAYERS
 from mel_simulation.scenario.job import dataset_of, held_by
 from mel_simulation.scenario.learning import learn
 from mel_simulation.scenario.network import Weights, evaluate, initial_weights
@@ -27,9 +29,12 @@ def train_cell(cell: Cell, schedule: Schedule) -> dict[str, list[float]]:
     """Do all tasks of a schedule; return accuracy and loss after every cycle."""
     data, weights = dataset_of(cell.config), initial_weights(cell.config.seed, LAYERS)
     curves: dict[str, list[float]] = {"accuracy": [], "loss": []}
+    adam = Adam(cell.config.eta) if cell.config.optimizer == "adam" else None
     for cycle in schedule.cycles:
         updates = [_update(cell, cycle.number, task, weights) for task in cycle.tasks]
-        weights = combine(cell, weights, updates, cycle) if updates else weights
+        if updates:
+            average = combine(cell, weights, updates, cycle)
+            weights = average if adam is None else adam.step(cycle.number, weights, average)
         loss, accuracy = evaluate(weights, data.test_x, data.test_y)
         curves["accuracy"].append(accuracy)
         curves["loss"].append(loss)
@@ -59,3 +64,32 @@ def combine(cell: Cell, old: Weights, updates: list[Weights], cycle: PlannedCycl
         for update, factor in zip(updates, blend.factors, strict=True)
     ]
     return weighted_average(changed, blend.weights)
+
+
+class Adam:
+    """Flower's FedAdam without messages.
+
+    Parameters
+    ----------
+    eta : float
+        Its step.
+    """
+
+    def __init__(self, eta: float) -> None:
+        self.eta = eta
+        self.first: list[Any] | None = None
+        self.second: list[Any] | None = None
+
+    def step(self, cycle: int, old: Weights, average: Weights) -> Weights:
+        """Return the new model: the average gives the direction, the moments the length of the step."""
+        b1, b2, tau = ADAM["beta_1"], ADAM["beta_2"], ADAM["tau"]
+        deltas = [new - was for new, was in zip(average, old, strict=True)]
+        zeros = [np.zeros_like(delta) for delta in deltas]
+        first, second = self.first or zeros, self.second or zeros
+        self.first = [b1 * m + (1 - b1) * delta for m, delta in zip(first, deltas, strict=True)]
+        self.second = [b2 * v + (1 - b2) * delta**2 for v, delta in zip(second, deltas, strict=True)]
+        eta = self.eta * np.sqrt(1 - b2 ** (cycle + 1.0)) / (1 - b1 ** (cycle + 1.0))
+        return [
+            (was + eta * m / (np.sqrt(v) + tau)).astype(was.dtype)
+            for was, m, v in zip(old, self.first, self.second, strict=True)
+        ]

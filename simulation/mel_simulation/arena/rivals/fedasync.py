@@ -14,7 +14,7 @@ from mel_simulation.arena.world import World
 
 @dataclass(frozen=True, slots=True)
 class FedAsync:
-    """No rounds: everybody is always busy.
+    """No rounds: all learners are always busy.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class FedAsync:
     proximal: float = 0.005
 
     def run(self, world: World) -> None:
-        """Keep everybody busy; mix in what arrives."""
+        """Keep all learners busy; mix in what arrives."""
         for k in range(len(world)):
             world.send(k, self.epochs, proximal=self.proximal)
         while not world.over:

@@ -1,8 +1,8 @@
-"""FedAvg: everybody does the same epochs on all its data; the round waits, or drops who is late.
+"""FedAvg: all learners do the same epochs on all their data; the round waits for all, or drops late ones.
 
 McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017;
-nobody is sampled here, TiFL, Oort and FedZero choose learners. Costs do not change, so that those who are
-dropped are always the same; what they spent by then is spent.
+no learner is sampled here; TiFL, Oort and FedZero choose learners. Costs do not change, so that the same
+learners are always dropped; what they spent by then is spent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class FedAvg:
     Parameters
     ----------
     epochs : int
-        Of everybody.
+        Of each learner.
     present : float
         Share of the learners that the round waits for, by their expected times; 1: all.
     """

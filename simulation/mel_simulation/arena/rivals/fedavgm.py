@@ -25,7 +25,7 @@ class FedAvgM:
     Parameters
     ----------
     inner : Rival
-        Whose models.
+        It makes the models.
     momentum : float
         How much of the last step is in the next one.
     """

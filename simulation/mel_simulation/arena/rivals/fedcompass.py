@@ -1,8 +1,8 @@
 """FedCompass: learners get as many steps as make groups of them arrive together.
 
 Li et al., "FedCompass: Efficient Cross-Silo Federated Learning on Heterogeneous Client Devices Using a
-Computing Power Aware Scheduler", ICLR 2024. Speeds are known exactly here, so nobody misses its group and the
-paper's latest time of arrival never comes.
+Computing Power Aware Scheduler", ICLR 2024. Speeds are known exactly here, so no learner misses its group
+and the paper's latest time of arrival never comes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FedCompass:
     age: float = 0.5
 
     def run(self, world: World) -> None:
-        """Assign everybody to groups; when a group is complete, move the model and assign it anew."""
+        """Assign all learners to groups; when a group is complete, move the model and assign it anew."""
         groups: list[_Group] = []
         for k in range(len(world)):
             self._assign(world, groups, k)

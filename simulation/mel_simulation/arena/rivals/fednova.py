@@ -1,4 +1,4 @@
-"""FedNova: partial work, averaged by change per step, so that who does more does not pull the model its way.
+"""FedNova: partial work, averaged by change per step, so that more work does not mean more weight.
 
 Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
 NeurIPS 2020.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flwr_mel.cycle.options import Average
+from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.fedavgm import with_momentum
 from mel_simulation.arena.rivals.rival import Rival
 from mel_simulation.arena.rounds import blended, fill, gather
@@ -24,7 +25,7 @@ class FedNova:
     deadline : float
         Of a round, in rounds of FedAvg with one epoch.
     epochs : int
-        The most anybody does.
+        The most that a learner does.
     """
 
     deadline: float = 1.0
@@ -51,4 +52,5 @@ class FedNova:
 RIVALS: dict[str, tuple[Rival, ...]] = {
     "fednova": (FedNova(), FedNova(1.0, 10), FedNova(0.5), FedNova(0.25)),
     "fednova-m": with_momentum(FedNova(0.25), FedNova(0.125)),
+    "fednova-adam": with_adam(FedNova(0.25), FedNova(0.125)),
 }

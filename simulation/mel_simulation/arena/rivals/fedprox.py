@@ -1,4 +1,4 @@
-"""FedProx with partial work: a deadline, within which everybody does as much as it can.
+"""FedProx with partial work: a deadline, within which each learner does as much as it can.
 
 Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020: devices may do inexact work, and a
 proximal term keeps them near the model they began with.
@@ -23,7 +23,7 @@ class FedProx:
     deadline : float
         Of a round, in rounds of FedAvg with one epoch.
     epochs : int
-        The most anybody does.
+        The most that a learner does.
     """
 
     proximal: float = 0.01

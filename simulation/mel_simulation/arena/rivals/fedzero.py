@@ -52,7 +52,7 @@ class FedZero:
                 able = np.arange(len(world))
             length = float(np.sort(needs[able])[wanted - 1])
             fits = able[needs[able] <= length]
-            # Among those who can, the ones whose data are learnt least.
+            # Among the able learners those with the highest loss.
             chosen = np.sort(fits[np.argsort(-(world.held * loss)[fits], kind="stable")][:wanted])
             jobs = [world.send(int(k), self._epochs(world, int(k), length, power)) for k in chosen]
             back = gather(world, jobs)

@@ -1,4 +1,4 @@
-"""Ours: epochs and samples for everybody by exact allocation within a cycle time and energy limits."""
+"""Ours: epochs and samples of each learner by exact allocation within a cycle time and energy limits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from flwr_mel.allocation import AllocationProblem, Solution, Status, allocate
 from flwr_mel.cycle.options import Average
 from flwr_mel.paper import least_batch
 from flwr_mel.solvers.schemes import SchemeName, scheme
+from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.fedavgm import with_momentum
 from mel_simulation.arena.rivals.rival import Rival
 from mel_simulation.arena.rounds import blended, gather
@@ -43,13 +44,13 @@ class Allocated:
     def run(self, world: World) -> None:
         """Allocate once (costs do not change), then go from cycle to cycle."""
         plan = self._plan(world)
-        who = np.flatnonzero(plan.epochs)
+        used = np.flatnonzero(plan.epochs)
         cycle = 0
         while not world.over:
             cycle += 1
             jobs = [
                 world.send(int(k), int(plan.epochs[k]), world.choose(int(k), int(plan.samples[k]), cycle))
-                for k in who
+                for k in used
             ]
             back = gather(world, jobs)
             if back and not world.over:
@@ -83,10 +84,10 @@ def _grid(name: str) -> tuple[Allocated, ...]:
     return first, shorter, nova, replace(nova, cycle=0.25)
 
 
+_SHORT = [Allocated("ha-asyn", cycle, average=Average.NOVA) for cycle in (0.25, 0.125)]
 RIVALS: dict[str, tuple[Rival, ...]] = {
-    **{name: _grid(name) for name in ("ha-asyn", "ha-sync", "ha-progress", "soonest", "cheapest")},
-    # Around FedAvgM, whose momentum makes up for what short cycles do little of.
-    "ha-asyn-m": with_momentum(
-        *(Allocated("ha-asyn", cycle, average=Average.NOVA) for cycle in (0.25, 0.125)),
-    ),
+    **{name: _grid(name) for name in ("ha-asyn", "ha-sync")},
+    # Momentum and Adam make up for what short cycles do little of.
+    "ha-asyn-m": with_momentum(*_SHORT),
+    "ha-asyn-adam": with_adam(*_SHORT),
 }

@@ -1,0 +1,344 @@
+"""`Checkpointed`: the wrapper around `MelStrategy`, for both APIs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common import EvaluateIns, FitIns, Parameters, Scalar, ndarrays_to_parameters
+from flwr.server import strategy as classic
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.serverapp import Grid
+from flwr.serverapp import strategy as message
+
+from flwr_mel import server, serverapp
+from flwr_mel._validate import Phrase, complain, count
+from flwr_mel.checkpoint.files import lock, pack, read, write
+from flwr_mel.cycle.state import State
+from flwr_mel.cycle.updates import Arrays
+from flwr_mel.records import CycleRecord
+from flwr_mel.strategy import KEEP_RECORDS, layers
+
+log = logging.getLogger("flwr.mel")
+
+Directory = str | os.PathLike[str]
+#: How many checkpoints stay: the one before the newest is used if that is damaged.
+_KEEP = 2
+
+
+class _Checkpoints:
+    """What both APIs share: when a checkpoint is written, and what is restored from it."""
+
+    strategy: Any
+
+    def __init__(self, strategy: Any, directory: Directory) -> None:
+        self.strategy = strategy
+        self.directory = Path(directory)
+        self._layers = list(layers(strategy.strategy))
+        self._constructed = [{name: _text(x) for name, x in vars(layer).items()} for layer in self._layers]
+        self._records: deque[str] = deque(maxlen=KEEP_RECORDS)
+        self._found: dict[str, Any] | None = None
+        self._begun = False
+        strategy.on_round.append(self._save)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what only the wrapped strategy has, such as `records`."""
+        if name.startswith("__") or "strategy" not in self.__dict__:  # or not there yet, while being copied
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.strategy, name)
+
+    def summary(self) -> None:
+        """Log the directory, then the settings of the wrapped strategy."""
+        log.info("\t├──> Checkpointed: %s", self.directory)
+        self.strategy.summary()
+
+    def rounds_left(self, num_rounds: int) -> int:
+        """Return how many rounds are still to be run.
+
+        Parameters
+        ----------
+        num_rounds : int
+            In total.
+        """
+        found = self._newest()
+        done = 0 if found is None else int(found["state"]["cycle"])
+        return max(count("num_rounds", num_rounds) - done, 0)
+
+    def _save(self, record: CycleRecord, model: Arrays) -> None:
+        """Write a checkpoint after a round. If that fails, the training goes on."""
+        mel = self.strategy
+        try:
+            self._records.append(json.dumps(record.as_dict()))
+            content = {
+                "classes": self._classes,
+                "model": dict(model),
+                "state": mel.state.as_dict(),
+                "records": list(self._records),
+                "callbacks": [[_class(x), x.snapshot()] for x in mel.callbacks if hasattr(x, "snapshot")],
+                "strategy": [
+                    {name: x for name, x in vars(layer).items() if _changed(x, constructed.get(name))}
+                    for layer, constructed in zip(self._layers, self._constructed, strict=True)
+                ],
+            }
+            write(self.directory / f"round-{record.cycle:08d}.npz", content)
+            for old in self._files()[_KEEP:]:
+                old.unlink()
+        except Exception as error:
+            log.warning("round %d: no checkpoint was written: %s", record.cycle, error)
+
+    def _restore(self, given: Arrays | None) -> Arrays | None:
+        """Restore the newest checkpoint and return its model; None: there is none.
+
+        `given` is the model with which the training would begin.
+        """
+        found, self._begun = self._newest(), True
+        if found is None:
+            return None
+        model: dict[str, npt.NDArray[Any]] = found["model"]
+        if given is not None and _layout(model) != _layout(given):
+            self._reject("another model", _layout(model), _layout(given))
+        self._found = None
+        self._records = deque(found["records"], maxlen=KEEP_RECORDS)
+        records = [CycleRecord.from_dict(json.loads(text)) for text in self._records]
+        for layer, attributes in zip(self._layers, found["strategy"], strict=True):
+            for name, value in attributes.items():
+                setattr(layer, name, value)
+        stopped = self._restore_callbacks(found["callbacks"], records[-1])
+        self.strategy.resume(replace(State.from_dict(found["state"]), stopped=stopped), records)
+        log.info("the training in %s continues after round %d", self.directory, records[-1].cycle)
+        return model
+
+    def _restore_callbacks(self, saved: list[list[Any]], last: CycleRecord) -> str:
+        """Restore callbacks, each from the next snapshot of its class; return why training stays stopped."""
+        stopped = ""
+        for callback in self.strategy.callbacks:
+            if hasattr(callback, "resume"):
+                callback.resume(last.cycle)
+            mine = next((entry for entry in saved if entry[0] == _class(callback)), None)
+            if mine is not None and hasattr(callback, "restore"):
+                saved.remove(mine)
+                callback.restore(mine[1])
+                # Asked again: its criteria may have changed since.
+                stopped = stopped or (last.stopped and callback(last)) or ""
+        if last.stopped:
+            log.info("training had stopped after round %d: %s", last.cycle, last.stopped)
+        return stopped
+
+    @property
+    def _classes(self) -> list[str]:
+        """Full names of the classes of the wrapped strategies, from outside to inside."""
+        return [_class(layer) for layer in (self.strategy, *self._layers)]
+
+    def _files(self) -> list[Path]:
+        """Return the checkpoints, the newest first."""
+        return sorted(self.directory.glob("round-*.npz"), reverse=True)
+
+    def _newest(self) -> dict[str, Any] | None:
+        """Return the newest checkpoint that can be read; None: there are none."""
+        if self._found is None:
+            self._open()
+            damaged = []
+            for path in self._files():
+                try:
+                    self._found = read(path)
+                    break
+                except Exception as error:  # whatever a damaged file causes
+                    log.warning("checkpoint %s cannot be read: %s: %s", path, type(error).__name__, error)
+                    damaged.append(path)
+            if damaged and self._found is None:
+                got = Phrase(f"{self.directory}: no checkpoint in it can be read")
+                remedy = "To start from the beginning, remove them or give another directory."
+                raise complain(
+                    "directory", "a directory with a usable checkpoint or without any", got, remedy
+                )
+            for path in damaged:
+                path.rename(path.with_suffix(".damaged"))
+        if self._found is not None and self._found["classes"] != self._classes:
+            self._reject("other strategies", self._found["classes"], self._classes)
+        return self._found
+
+    def _open(self) -> None:
+        """Create and lock the directory, and remove what killed processes left half written."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            lock(self.directory)
+            for leftover in self.directory.glob(".round-*.tmp"):
+                leftover.unlink()
+        except OSError as error:
+            rule = "a directory that can be written"
+            raise complain("directory", rule, str(self.directory), f"{error}.") from error
+
+    def _reject(self, what: str, old: list[Any], new: list[Any]) -> None:
+        """Raise for a checkpoint of another training; name the first entry that differs."""
+        pairs = [(a, b) for a, b in zip(old, new, strict=False) if a != b]
+        a, b = pairs[0] if pairs else (f"{len(old)} entries", f"{len(new)} entries")
+        got = Phrase(f"{self.directory}, which holds a training with {what}: {a} there, {b} here")
+        raise complain("directory", "a directory for this training alone", got, "Give another one.")
+
+
+class Checkpointed(_Checkpoints):
+    """Wraps a `MelStrategy` so that a killed training continues after its last complete round.
+
+    Message API: call `start` as before; ``num_rounds`` includes the rounds before an interruption. Classic
+    API: give ``ServerConfig(num_rounds=strategy.rounds_left(100))``.
+
+    Parameters
+    ----------
+    strategy : MelStrategy
+        Of either API; the result is a strategy of the same API.
+    directory : path
+        For this training alone, on a disk that outlives the process. The last two checkpoints are kept.
+    """
+
+    @overload
+    def __new__(cls, strategy: serverapp.MelStrategy, directory: Directory) -> MessageCheckpointed: ...
+    @overload
+    def __new__(cls, strategy: server.MelStrategy, directory: Directory) -> ClassicCheckpointed: ...
+    def __new__(cls, strategy: Any, directory: Directory) -> Any:  # noqa: ARG004
+        """Return an object of the API's class."""
+        if isinstance(strategy, serverapp.MelStrategy):
+            return object.__new__(MessageCheckpointed)
+        if isinstance(strategy, server.MelStrategy):
+            return object.__new__(ClassicCheckpointed)
+        got = Phrase(f"a {type(strategy).__name__}")
+        raise complain("strategy", "a MelStrategy", got, 'Write Checkpointed(MelStrategy(...), "directory").')
+
+
+class MessageCheckpointed(Checkpointed, message.Strategy):
+    """`Checkpointed` in the Message API."""
+
+    strategy: serverapp.MelStrategy
+
+    def start(
+        self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *args: Any, **more: Any
+    ) -> message.Result:
+        """Run the rounds that are left, from the checkpoint's model if there is one.
+
+        Parameters
+        ----------
+        grid, initial_arrays, num_rounds, *args, **more
+            As for `MelStrategy.start`; `num_rounds` is the total.
+        """
+        arrays, left = self.resume(initial_arrays, num_rounds)
+        if args:
+            return self.strategy.start(grid, arrays, left, *args, **more)
+        return self.strategy.start(grid, arrays, num_rounds=left, **more)
+
+    def resume(self, arrays: ArrayRecord, num_rounds: int) -> tuple[ArrayRecord, int]:
+        """Return the model to begin with, and the rounds that are left.
+
+        `start` does this itself. Call it if another strategy, such as a DP wrapper, is the outermost.
+
+        Parameters
+        ----------
+        arrays : ArrayRecord
+            The model of a training without a checkpoint.
+        num_rounds : int
+            In total.
+        """
+        left = self.rounds_left(num_rounds)
+        model = self._restore(serverapp.views(arrays))
+        return arrays if model is None else ArrayRecord({k: Array(x) for k, x in model.items()}), left
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Pass on; an outermost strategy that did not call `resume` is an error."""
+        if not self._begun:
+            raise RuntimeError(
+                "Checkpointed is not the outermost strategy, so that its start is not called: begin with "
+                "arrays, num_rounds = checkpointed.resume(arrays, num_rounds)"
+            )
+        return self.strategy.configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Pass on."""
+        return self.strategy.aggregate_train(server_round, replies)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Pass on."""
+        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Pass on."""
+        return self.strategy.aggregate_evaluate(server_round, replies)
+
+
+class ClassicCheckpointed(Checkpointed, classic.Strategy):
+    """`Checkpointed` in the classic API."""
+
+    strategy: server.MelStrategy
+
+    def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
+        """Begin with the checkpoint's model if there is one."""
+        given = self.strategy.initialize_parameters(client_manager)
+        # After the wrapped strategy has initialised itself, which would undo it.
+        model = self._restore(None if given is None else server.views(given))
+        return given if model is None else ndarrays_to_parameters(list(model.values()))
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Pass on."""
+        return self.strategy.configure_fit(server_round, parameters, client_manager)
+
+    def aggregate_fit(
+        self, server_round: int, results: Any, failures: Any
+    ) -> tuple[Parameters | None, dict[str, Scalar]]:
+        """Pass on."""
+        return self.strategy.aggregate_fit(server_round, results, failures)
+
+    def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
+        """Pass on."""
+        return self.strategy.evaluate(server_round, parameters)
+
+    def configure_evaluate(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, EvaluateIns]]:
+        """Pass on."""
+        return self.strategy.configure_evaluate(server_round, parameters, client_manager)
+
+    def aggregate_evaluate(
+        self, server_round: int, results: Any, failures: Any
+    ) -> tuple[float | None, dict[str, Scalar]]:
+        """Pass on."""
+        return self.strategy.aggregate_evaluate(server_round, results, failures)
+
+
+def _class(x: object) -> str:
+    """Return the full name of an object's class."""
+    return f"{type(x).__module__}.{type(x).__qualname__}"
+
+
+def _layout(model: Arrays) -> list[tuple[str, tuple[int, ...]]]:
+    """Return names and shapes; types may change: FedAdam makes float64 of float32."""
+    return [(name, x.shape) for name, x in model.items()]
+
+
+def _text(value: Any) -> str | None:
+    """Return what to compare an attribute by: "" if it has arrays, None if it cannot be kept."""
+    arrays: list[npt.NDArray[Any]] = []
+    try:
+        text = json.dumps(pack(value, arrays))
+    except TypeError:
+        return None
+    return "" if arrays else text
+
+
+def _changed(value: Any, constructed: str | None) -> bool:
+    """Whether an attribute is state: it has arrays, or differs from what the constructor left."""
+    text = _text(value)
+    return text == "" or (text is not None and text != constructed)

@@ -1,0 +1,55 @@
+"""The baseline round: what it includes beside the work, and that the work is kept."""
+
+import pytest
+
+from flwr_mel import wire
+from flwr_mel.strategy import final_line
+from tests.cycle.tools import App, Run
+
+SLOW = (1, 1, 3, 10)
+
+
+class Cold(App):
+    """A client whose first task also loads libraries and data."""
+
+    start_s: float = 0.0
+
+    def reply(self, k, task, model):
+        reply = super().reply(k, task, model)
+        extra = self.start_s if task.cycle == 1 else 0.0
+        words = reply.words | {wire.TRAIN_SECONDS: reply.words[wire.TRAIN_SECONDS] + extra}
+        return type(reply)(reply.arrays, reply.examples, words, reply.round_trip_s + extra)
+
+
+def cold(start_s, slowness=SLOW):
+    apps = [Cold(own=2, held=350, pace=1e-3 * s) for s in slowness]
+    for app in apps:
+        app.start_s = start_s
+    return Run(apps)
+
+
+@pytest.mark.parametrize("start_s", [0.0, 3.0, 15.0, 100.0])
+def test_the_time_to_start_counts_for_two_rounds_at_most(start_s):
+    records = cold(start_s).rounds(6)
+    for record in records[2:]:
+        assert record.waited_s < 2.0  # the slowest client alone takes 7 s for its own work
+        assert record.waited_s == pytest.approx(record.makespan_s, rel=0.15)
+
+
+@pytest.mark.parametrize("start_s", [3.0, 15.0, 100.0])
+def test_gains_are_compared_with_the_projects_own_round_without_the_start(start_s):
+    records = cold(start_s).rounds(6)
+    assert records[0].baseline_s > start_s
+    for record in records[1:]:
+        assert record.baseline_s == pytest.approx(7.01, rel=0.1)
+    before = float(final_line(records).rpartition("instead of ")[2].removesuffix(" s"))
+    assert before == pytest.approx(7.01, rel=0.1)
+
+
+def test_a_derived_t_keeps_the_projects_own_work():
+    """Whole epochs and a steady T cost a few percent at most."""
+    for slowness in (SLOW, (4, 4, 4, 4), (1, 2, 5, 10)):
+        records = cold(0.0, slowness).rounds(8)
+        own = 2 * 350 * len(slowness)
+        for record in records[1:]:
+            assert sum(row.epochs * row.samples for row in record.learners) >= 0.9 * own

@@ -1,0 +1,205 @@
+"""Truth about client work: clients are planned as they behave, which is logged once; plans are no facts."""
+
+import pytest
+
+from flwr_mel import Estimation, wire
+from flwr_mel.cycle.options import Options
+from flwr_mel.cycle.plan import Follows
+from flwr_mel.records import Outcome
+from flwr_mel.strategy import final_line
+from tests.cycle.tools import App, Run, declared
+
+SLOW = (1, 1, 3, 10)
+
+
+def run_of(rounds=6, **app):
+    run = Run([App(pace=1e-3 * s, **app) for s in SLOW], estimation=Estimation(on_time=0.5))
+    run.rounds(rounds)
+    return run
+
+
+def notes(run, text):
+    return [note for record in run.records for note in record.notes if text in note]
+
+
+def test_clients_that_follow():
+    run = run_of(own=2, loader=True)
+    assert not notes(run, "the app")
+    for record in run.records[1:]:
+        assert not any(row.baseline for row in record.learners)
+        assert [row.epochs_done for row in record.learners] == [row.epochs for row in record.learners]
+        assert [row.samples_used for row in record.learners] == [row.samples for row in record.learners]
+
+
+def test_epochs_that_were_not_counted_are_not_reported_as_done():
+    run = run_of(own=2)
+    assert all(row.epochs_done is None for record in run.records for row in record.learners)
+    assert {row.epochs for row in run.records[0].learners} == {0}
+
+
+def test_hard_coded_epochs_and_all_samples_leave_nothing_to_plan():
+    run = run_of(own=3, named=False, reads=False, chooses=False)
+    first, *others = (record.status for record in run.records)
+    assert (first, set(others)) == ("baseline", {"own work"})
+    assert final_line(run.records).startswith("no gain: 4 of 4 clients do not follow their tasks")
+    assert len(notes(run, "does not follow its epochs")) == 1
+    assert len(notes(run, "uses all its samples")) == 1
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_hard_coded_epochs_are_learned_from_the_loader(named):
+    """The number in the config may be another one: what the loader counts is true."""
+    run = Run([App(pace=1e-3 * s, own=3, named=named, reads=False, loader=True) for s in SLOW])
+    run.rounds(5)
+    assert len(notes(run, "does not follow its epochs")) == 1
+    assert not notes(run, "whatever its task is")
+    for record in run.records[1:]:
+        assert {row.epochs for row in record.learners} == {3}
+        assert {row.epochs_done for row in record.learners} == {3.0}
+
+
+def test_hard_coded_epochs_let_samples_be_planned():
+    apps = [App(pace=1e-3 * s, own=3, named=False, reads=False, loader=True) for s in SLOW]
+    run = Run(apps, cycle_time_s=5.0)
+    run.rounds(4)
+    last = run.records[-1]
+    assert last.waited_s <= 5.0
+    assert last.learners[3].samples < 200 < last.learners[0].samples
+    assert {row.epochs_done for row in last.learners} == {3.0}
+
+
+@pytest.mark.parametrize("reads", [True, None])
+def test_a_task_that_is_read_and_not_followed_shows_at_the_loader(reads):
+    """As if it had not read its epochs: it does its own ones, on the samples of the task."""
+    run = run_of(own=1, reads=reads, follows=False, loader=True)
+    assert len(notes(run, "does not follow its epochs")) == 1
+    for record in run.records[2:]:
+        assert {row.epochs for row in record.learners} == {1}
+        assert not any(row.baseline for row in record.learners)
+
+
+@pytest.mark.parametrize(("loader", "known"), [(True, 3), (False, 5)])
+def test_max_steps(loader, known):
+    """Counted samples show it at once, times when they stay equal while the task changes much."""
+    run = run_of(own=1, max_steps=10, loader=loader)
+    assert len(notes(run, "whatever its task is")) == 1
+    for record in run.records[known - 1 :]:
+        assert all(row.baseline for row in record.learners)
+        assert record.cycle_time_s == pytest.approx(record.waited_s)
+    if loader:
+        assert run.records[-1].learners[0].epochs_done == pytest.approx(320 / 600, abs=1e-3)
+
+
+def test_max_steps_with_declared_costs_and_a_plan_that_never_changes():
+    costs = declared((1e-3, 0, 0.01, 0, 0, 0)) | {wire.MAX_SAMPLES: 600}
+    apps = [App(own=1, max_steps=2, loader=True, capability=costs)] * 3
+    run = Run(apps, cycle_time_s=5.0, total_samples=1800)
+    run.rounds(3)
+    assert len(notes(run, "whatever its task is")) == 1
+    assert all(row.baseline for row in run.records[-1].learners)
+
+
+def test_an_evaluation_on_the_training_data_is_no_other_work():
+    run = run_of(own=1, loader=True, passes=1)
+    assert not notes(run, "the app")
+    assert not any(row.baseline for record in run.records[1:] for row in record.learners)
+    last = run.records[-1]
+    assert last.waited_s <= 1.05 * last.makespan_s
+
+
+def test_clients_with_declared_costs_are_not_judged_by_their_times():
+    costs = declared((1e-3, 0, 0.01, 0, 0, 0)) | {wire.MAX_SAMPLES: 600}
+    run = Run([App(pace=0, fixed_s=1.0, capability=costs)] * 3, cycle_time_s=2.0, total_samples=300)
+    run.rounds(3)
+    run.options = Options(cycle_time_s=20.0, total_samples=1500)
+    run.rounds(3)
+    assert not notes(run, "whatever its task is")
+
+
+def test_a_client_that_uses_all_its_samples_gets_epochs_only():
+    run = run_of(own=2, chooses=False)
+    assert len(notes(run, "uses all its samples")) == 1
+    for record in run.records[1:]:
+        assert {row.samples for row in record.learners} == {600}
+        assert record.learners[0].epochs > record.learners[3].epochs == 1
+
+
+def test_all_samples_of_a_client_that_never_said_how_many_it_holds():
+    """Its costs are declared, so that it has no baseline round: its reply says it."""
+    apps = [App(chooses=False, capability=declared()) for _ in range(3)]
+    run = Run(apps, cycle_time_s=5.0, total_samples=900)
+    run.rounds(3)
+    assert [row.samples for row in run.records[-1].learners] == [600] * 3
+    assert all(row.outcome is Outcome.USED for row in run.records[-1].learners)
+
+
+def test_too_slow_for_all_its_samples():
+    costs = [declared((1e-3 * s, 0, 0, 0, 0, 0)) | {wire.MAX_SAMPLES: 600} for s in SLOW]
+    run = Run([App(chooses=False, capability=c) for c in costs], cycle_time_s=2.0, total_samples=2400)
+    run.rounds(2)
+    reasons = [row.reason for row in run.records[-1].learners]
+    assert reasons[:3] == ["", "", ""]
+    assert "uses all its 600 samples, which takes 6 s" in reasons[3]
+
+
+def test_own_work_that_keeps_neither_time_nor_energy_is_not_planned():
+    slow = declared((1e-2, 0, 0, 1e-3, 0, 0)) | {wire.MAX_SAMPLES: 600}
+    hungry = declared((1e-3, 0, 0, 1.0, 0, 0)) | {wire.MAX_SAMPLES: 600, wire.ENERGY_LIMIT_J: 30.0}
+    fine = declared() | {wire.MAX_SAMPLES: 600}
+    apps = [App(reads=False, chooses=False, capability=c) for c in (fine, slow, hungry)]
+    run = Run(apps, cycle_time_s=2.0, total_samples=300)
+    run.rounds(2)
+    fine_row, slow_row, hungry_row = run.records[-1].learners
+    assert fine_row.outcome is Outcome.USED
+    assert "takes 6 s of T = 2 s" in slow_row.reason
+    assert "uses 600 J of 30 J" in hungry_row.reason
+
+
+def test_one_app_runs_on_all_clients():
+    """What is known of some clients holds for those that were not seen yet."""
+    apps = [App(reads=False, loader=True, own=2, named=False, capability=declared()) for _ in range(6)]
+    run = Run(apps, cycle_time_s=5.0, total_samples=900)
+    run.round(only=[0, 1, 2])
+    later = run.round(only=[2, 3, 4, 5])
+    assert run.row(3, later).epochs == 1  # it never said how many its own are
+    assert run.row(2, later).epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("chooses", "reads", "follows"),
+    [
+        (None, None, Follows.BOTH),
+        (True, True, Follows.BOTH),
+        (True, None, Follows.BOTH),
+        (False, True, Follows.EPOCHS),
+        (True, False, Follows.SAMPLES),
+        (False, False, Follows.NOTHING),
+        (None, False, Follows.SAMPLES),
+    ],
+)
+def test_what_clients_follow(chooses, reads, follows):
+    from flwr_mel.cycle.state import Learner
+
+    learners = [Learner("1", "1", "1"), Learner("2", "2", "2", chooses=chooses, reads=reads)]
+    assert Follows.of(learners, Options()) is follows
+    assert Follows.of([], Options()) is Follows.BOTH
+
+
+def test_without_a_report_a_client_keeps_doing_its_own_work():
+    run = Run([App(), App()])
+    run.round()
+    record = run.records[0]
+    run = Run([App(), App()])
+    bare = {"1000": _bare(App(), record)}
+    for _ in range(2):
+        run.round(replies=bare)
+    assert run.row(0).baseline
+    assert not run.row(1).baseline
+    assert len(notes(run, "no report came")) == 1
+
+
+def _bare(app, record):
+    from flwr_mel.cycle.settle import Reply
+    from tests.cycle.tools import MODEL
+
+    return Reply(dict(MODEL), 600, {}, None)

@@ -1,0 +1,306 @@
+"""What each client is to do in the coming round."""
+
+import numpy as np
+import pytest
+
+from flwr_mel import (
+    AllocationProblem,
+    Coefficients,
+    Estimation,
+    Infeasible,
+    Measured,
+    Robust,
+    Rounds,
+    Shards,
+    Workload,
+    allocate,
+    paper_fleet,
+    wire,
+)
+from flwr_mel.clientapp import describe
+from flwr_mel.cycle.errors import NoWork
+from flwr_mel.cycle.options import Options
+from flwr_mel.cycle.plan import draw_seed, plan
+from flwr_mel.cycle.state import State, hear, meet
+from flwr_mel.paper import PAPER_LAYERS
+from flwr_mel.records import Outcome
+from flwr_mel.solvers import Exact
+from tests.cycle.tools import App, Run, declared
+
+
+def declaring(n, **more):
+    return [App(capability=declared() | more) for _ in range(n)]
+
+
+def test_declared_costs_are_planned_from_the_first_round():
+    run = Run(declaring(3, **{wire.MAX_SAMPLES: 300}), cycle_time_s=2.0, total_samples=600, staleness=1)
+    record = run.round()
+    assert record.status == "optimal"
+    assert sum(row.samples for row in record.learners) == record.total_samples == 600
+    epochs = [row.epochs for row in record.learners]
+    assert max(epochs) - min(epochs) <= 1
+    for row in record.learners:
+        assert row.time_s <= 2.0
+        assert row.limited_by
+
+
+def test_clients_without_costs_do_their_own_work_first():
+    run = Run([App(own=2), App(own=2, pace=1e-2)])
+    first = run.round()
+    assert first.status == "baseline"
+    assert all(row.baseline and row.epochs == row.samples == 0 for row in first.learners)
+    assert [row.weight for row in first.learners] == [600, 600]
+    second = run.round()
+    assert not any(row.baseline for row in second.learners)
+    assert second.baseline_s == pytest.approx(12.01)
+    assert second.cycle_time_s < 6.0
+
+
+def test_a_late_comer_is_measured_while_the_others_work():
+    run = Run([App(), App()])
+    run.round()
+    run.apps.append(App())
+    record = run.round()
+    assert [row.baseline for row in record.learners] == [False, False, True]
+    assert record.status == "optimal"
+
+
+def test_the_cycle_time_is_given():
+    run = Run([App(), App(pace=1e-2)], cycle_time_s=1.0)
+    record = run.rounds(3)[-1]
+    assert record.cycle_time_s == 1.0
+    assert all(row.time_s <= 1.0 for row in record.learners)
+
+
+def test_no_data_of_the_smallest_client_is_dropped_when_there_is_time():
+    run = Run([App(held=20), App(held=600), App(held=50)], cycle_time_s=60.0, max_epochs=1)
+    records = run.rounds(4)
+    assert [record.total_samples for record in records[1:]] == [670] * 3
+
+
+def test_a_round_of_some_gets_its_share_of_the_samples():
+    run = Run(declaring(4, **{wire.MAX_SAMPLES: 1000}), cycle_time_s=5.0, total_samples=800)
+    assert run.round(only=[0, 1]).total_samples == 400
+    assert run.round().total_samples == 800
+
+
+def test_the_time_follows_from_the_sampled_clients():
+    run = Run([App(own=2, pace=1e-3 * s) for s in (1, 1, 1, 20, 20, 20)])
+    run.round()
+    fast, slow = (0, 1, 2), (3, 4, 5)
+    for _ in range(3):
+        quick = run.round(only=fast)
+        assert quick.baseline_s == pytest.approx(1.21)
+        assert quick.waited_s <= 1.3
+        assert run.round(only=slow).cycle_time_s > 10.0
+
+
+@pytest.mark.parametrize("k", range(3))
+def test_epochs_are_at_most_five_times_the_projects_own(k):
+    run = Run([App(own=3), App(own=3), App(own=3, pace=0.1)], cycle_time_s=1000.0)
+    assert run.rounds(2)[-1].learners[k].epochs == 15
+
+
+def test_one_lie_about_the_own_epochs_lifts_no_limit():
+    run = Run([App(own=2), App(own=2), App(own=2)], cycle_time_s=1e6)
+    run.apps[0].capability = {}
+    run.round()
+    lie = run.apps[0].reply(0, run.tasks[0], run.model)
+    words = {**lie.words, wire.OWN_EPOCHS: 2**40}
+    run.round(replies={"1000": type(lie)(lie.arrays, 600, words, 1.0)})
+    assert all(row.epochs <= 10 for row in run.round().learners)
+
+
+def test_a_single_slow_client_slows_no_other_without_a_cap():
+    costs = [(1e-3, 0, 0, 0, 0, 0)] * 3 + [(0.09, 0, 0, 0, 0, 0)]
+    apps = [App(capability=declared(c) | {wire.MAX_SAMPLES: 10}) for c in costs]
+    free = Run(apps, cycle_time_s=1.0, total_samples=40).round()
+    capped = Run(apps, cycle_time_s=1.0, total_samples=40, staleness=0).round()
+    assert [row.epochs for row in free.learners] == [100, 100, 100, 1]
+    assert [row.epochs for row in capped.learners] == [1, 1, 1, 1]
+
+
+def test_too_many_samples():
+    apps = declaring(2, **{wire.MAX_SAMPLES: 100})
+    relaxed = Run(apps, cycle_time_s=5.0, total_samples=500).round()
+    assert (relaxed.total_samples, relaxed.asked_samples) == (200, 500)
+    assert "500 samples do not fit, 200 do" in relaxed.notes[0]
+    skipped = Run(apps, cycle_time_s=5.0, total_samples=500, rounds=Rounds(on_infeasible="skip")).round()
+    assert skipped.status == "skipped"
+    assert not skipped.asked
+    with pytest.raises(Infeasible):
+        Run(apps, cycle_time_s=5.0, total_samples=500, rounds=Rounds(on_infeasible="error")).round()
+
+
+def test_too_few_samples_for_all():
+    apps = [App(capability=declared((1e-3 * s, 0, 0, 0, 0, 0))) for s in (3, 1, 2)]
+    record = Run(apps, cycle_time_s=5.0, total_samples=50, min_samples=20).round()
+    assert [row.samples >= 20 for row in record.learners] == [False, True, True]
+    assert record.total_samples == 50
+    assert "too few samples" in record.learners[0].reason
+
+
+def test_too_few_samples_for_all_may_also_skip_the_round():
+    apps = declaring(3)
+    skip = Run(apps, cycle_time_s=5.0, total_samples=50, min_samples=20, rounds=Rounds(on_infeasible="skip"))
+    assert not skip.round().asked
+    assert "too few samples" in skip.records[0].notes[0]
+    error = Run(
+        apps, cycle_time_s=5.0, total_samples=50, min_samples=20, rounds=Rounds(on_infeasible="error")
+    )
+    with pytest.raises(Infeasible, match="least batches of 3 learners"):
+        error.round()
+
+
+def test_the_share_of_a_few_clients_is_at_least_one_batch():
+    run = Run(declaring(20), cycle_time_s=5.0, total_samples=100, min_samples=30)
+    assert run.round(only=[4]).total_samples == 30
+
+
+def test_energy_limits():
+    free, poor = declared(), declared() | {wire.ENERGY_LIMIT_J: 0.15}
+    record = Run([App(capability=free), App(capability=poor)], cycle_time_s=50.0, total_samples=100).round()
+    assert record.learners[1].energy_j <= 0.15 < record.learners[0].energy_j
+    assert record.learners[1].energy_limit_j == 0.15
+
+
+def test_why_a_client_has_no_task():
+    physical = {wire.CPU_HZ: 1e9, wire.RATE_BPS: 1e6, wire.TX_POWER_W: 0.1}
+    apps = [
+        App(),
+        App(modded=False),
+        App(capability=physical),
+        App(capability={wire.MAX_SAMPLES: 0}),
+        App(capability=declared() | {wire.CPU_HZ: -1}),
+    ]
+    run = Run(apps)
+    run.round()
+    reasons = [run.row(k).reason for k in range(5)]
+    assert reasons[0] == ""
+    assert "no mel_mod" in reasons[1]
+    assert "needs workload=" in reasons[2]
+    assert "no samples" in reasons[3]
+    assert "rejected" in reasons[4]
+
+
+def test_a_client_that_has_not_answered_is_not_said_to_have_no_mod():
+    state = hear(meet(State(), ["1", "2"]), Options(), {"1": {wire.MODDED: 1}})
+    _, tasks, record = plan(state, Options(), 1, ["1", "2"], 2)
+    assert [task.node for task in tasks] == ["1"]
+    assert record.learners[1].reason == "it has not answered yet"
+
+
+def test_no_client_can_work():
+    with pytest.raises(NoWork, match=r"untrained(.|\n)*ClientApp\(mods=\[mel_mod\]\)"):
+        Run([App(modded=False)] * 5).round()
+
+
+@pytest.mark.parametrize("chooses", [True, False])
+def test_a_time_that_is_too_short_is_an_error_that_names_a_workable_one(chooses):
+    """The number in the message is rounded up: it works."""
+    apps = [App(fixed_s=0.0, pace=1.2345e-3 * s, chooses=chooses) for s in (2, 1)]
+    run = Run(apps, cycle_time_s=0.001)
+    run.round()
+    with pytest.raises(NoWork, match="too short for every client") as caught:
+        run.round()
+    named = float(str(caught.value).split(" s. Give")[0].rpartition(" ")[2])
+    again = Run(apps, cycle_time_s=named, estimation=Estimation(on_time=0.5))
+    again.round()
+    assert again.round().asked
+
+
+def test_a_time_too_short_for_the_sampled_client_only_is_no_error():
+    apps = [App(capability=declared((1e-3, 0, s, 0, 0, 0)), held=10) for s in (0.1, 50.0)]
+    run = Run(apps, cycle_time_s=1.0, total_samples=10)
+    record = run.round(only=[1])
+    assert record.learners[0].outcome is Outcome.SKIPPED
+    assert "cycle time" in record.learners[0].reason or record.notes
+
+
+def test_a_missed_reply_makes_the_next_task_smaller_but_not_zero():
+    run = Run(declaring(3), cycle_time_s=1.0, total_samples=100, max_epochs=1)
+    normal = run.round().learners[0].samples
+    small = [run.round(lost=[0]).learners[0].samples for _ in range(6)]
+    assert small[-1] < normal
+    assert all(n >= 1 for n in small)
+    back = [run.round().learners[0].samples for _ in range(8)]
+    assert back[-1] == pytest.approx(normal, abs=2)
+
+
+def test_bounds_on_samples():
+    apps = [App(held=10**9), App(held=100), App(held=100)]
+    run = Run(apps, robust=Robust(max_samples=150), cycle_time_s=1e12)
+    first = run.round()
+    assert [row.weight for row in first.learners] == [150, 100, 100]
+    assert [row.samples for row in run.round().learners] == [150, 100, 100]
+
+
+class TestShards:
+    x, y = np.arange(60.0).reshape(30, 2), np.arange(30)
+    costs = Measured(1e-3, 1e-3, 0.01, 0, 0, 0)
+
+    def run(self, simulated=True, **more):
+        shards = Shards((self.x, self.y), **more)
+        apps = [App(simulated=simulated) for _ in range(3)]
+        return Run(apps, cycle_time_s=1.0, shards=shards, default_device=self.costs)
+
+    def test_all_rows_are_sent_once(self):
+        run = self.run()
+        run.round()
+        first = [task.shard for task in run.tasks]
+        assert sorted(np.concatenate(first).tolist()) == list(range(30))
+        assert [len(rows) for rows in first] == [task.samples for task in run.tasks]
+        run.round()
+        assert not np.array_equal(np.concatenate(first), np.concatenate([t.shard for t in run.tasks]))
+
+    def test_one_seed_gives_one_cut(self):
+        a, b = self.run(), self.run()
+        a.round(), b.round()
+        assert all(np.array_equal(s.shard, t.shard) for s, t in zip(a.tasks, b.tasks, strict=True))
+
+    def test_they_are_sent_to_simulated_clients_only(self):
+        with pytest.raises(PermissionError, match="over_tls=True"):
+            self.run(simulated=False).round()
+        assert self.run(simulated=False, over_tls=True).round().asked
+
+    def test_a_client_that_may_be_anywhere_gets_none(self):
+        """One without a mod, or one that did not answer: it did not say that it is simulated."""
+        run = self.run()
+        run.apps[1] = App(modded=False)
+        run.round()
+        assert [task.node for task in run.tasks] == ["1000", "1002"]
+        state = hear(meet(State(), ["1", "2"]), run.options, {"1": App().about(1), "2": None})
+        _, tasks, _ = plan(state, run.options, 1, ["1", "2"], 2)
+        assert [task.node for task in tasks] == ["1"]
+
+    def test_costs_cannot_be_measured_without_data(self):
+        run = Run([App()], cycle_time_s=1.0, shards=Shards((self.x, self.y)))
+        with pytest.raises(NoWork, match="default_device"):
+            run.round()
+
+
+def test_a_seed_is_of_one_client_and_one_round():
+    seeds = {draw_seed(s, c, k) for s in (0, 1) for c in (1, 2) for k in ("a", "b")}
+    assert len(seeds) == 8
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert draw_seed(0, 1, "a") == draw_seed(0, 1, "a")
+
+
+def test_the_papers_fleet_is_planned_as_the_library_does():
+    devices = paper_fleet(np.random.default_rng(3))
+    workload = Workload.mlp(PAPER_LAYERS)
+    apps = [App(capability=describe(device) | {wire.LEARNER: str(k)}) for k, device in enumerate(devices)]
+    run = Run(apps, cycle_time_s=15.0, total_samples=6000, staleness=2, min_samples=100, workload=workload)
+    record = run.round()
+    problem = AllocationProblem(
+        Coefficients.from_devices(devices, workload),
+        15.0,
+        [device.energy_limit_j for device in devices],
+        total_samples=6000,
+        staleness=2,
+        min_samples=100,
+    )
+    solution = allocate(problem, Exact())
+    assert record.status == "optimal"
+    assert [row.epochs for row in record.learners] == solution.epochs.tolist()
+    assert [row.samples for row in record.learners] == solution.samples.tolist()

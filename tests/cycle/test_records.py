@@ -1,0 +1,118 @@
+"""Records, their file, and the callback that stops."""
+
+import json
+import math
+
+import pytest
+
+from flwr_mel import JsonlWriter, Stopping, read_jsonl
+from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+from tests.cycle.tools import App, Run
+
+
+@pytest.fixture
+def records():
+    run = Run([App(own=2), App(pace=1e-2), App(modded=False)])
+    return run.rounds(4)
+
+
+def written(path, records):
+    writer = JsonlWriter(path)
+    for record in records:
+        writer(record)
+    return writer
+
+
+def test_records_come_back_as_they_were(tmp_path, records):
+    records[0].metrics = {"loss": 0.5, "accuracy": math.nan}
+    records[1].bound = math.inf
+    written(tmp_path / "deep" / "run.jsonl", records)
+    found = list(read_jsonl(tmp_path / "deep" / "run.jsonl"))
+    assert found[1:] == records[1:]
+    assert math.isnan(found[0].metrics.pop("accuracy"))
+    assert found[0].learners == records[0].learners
+    assert found[1].bound == math.inf
+
+
+def test_lines_are_plain_json(tmp_path, records):
+    written(tmp_path / "run.jsonl", records)
+    for line in (tmp_path / "run.jsonl").read_text().splitlines():
+        data = json.loads(line, parse_constant=pytest.fail)
+        assert data["learners"][0]["outcome"] in set(Outcome)
+
+
+def test_a_file_is_continued_and_a_cut_line_dropped(tmp_path, records):
+    path = tmp_path / "run.jsonl"
+    written(path, records[:2])
+    with path.open("a") as file:
+        file.write('{"cycle": 3, "lear')
+    assert [r.cycle for r in read_jsonl(path)] == [1, 2]
+    written(path, records[2:])
+    assert [r.cycle for r in read_jsonl(path)] == [1, 2, 3, 4]
+
+
+def test_a_resumed_training_repeats_no_line(tmp_path, records):
+    path = tmp_path / "run.jsonl"
+    written(path, records).resume(2)
+    assert [r.cycle for r in read_jsonl(path)] == [1, 2]
+
+
+def test_other_files_stay_untouched(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("dear diary\nsecond line\n")
+    with pytest.raises(ValueError, match=r"cycle records, got .*notes\.txt"):
+        JsonlWriter(path)
+    assert path.read_text().startswith("dear diary")
+    with pytest.raises(ValueError, match="can be written"):
+        JsonlWriter(tmp_path)
+
+
+def test_a_broken_line_inside_is_an_error(tmp_path, records):
+    path = tmp_path / "run.jsonl"
+    written(path, records)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], "nonsense", lines[1]]) + "\n")
+    with pytest.raises(ValueError, match=r"run\.jsonl, line 2"):
+        list(read_jsonl(path))
+
+
+def test_a_row_in_one_line():
+    assert "own work" in LearnerRecord("3", "1", baseline=True).describe()
+    skipped = LearnerRecord("pi\x1b", "1", reason="it sleeps").describe()
+    assert skipped.isprintable()
+    assert "skipped, it sleeps" in skipped
+    row = LearnerRecord("3", "1", epochs=2, samples=1500, time_s=1.234, limited_by="time")
+    assert row.describe() == "client 3: 2 x 1,500 samples in 1.23 s, limited by time"
+
+
+def accuracies(*values, **more):
+    return [CycleRecord(n, metrics={"accuracy": x}, **more) for n, x in enumerate(values, start=1)]
+
+
+def stops(stopping, records):
+    return [bool(stopping(record)) for record in records]
+
+
+def test_stopping():
+    assert stops(Stopping(), accuracies(0.1, 0.9)) == [False, False]
+    assert stops(Stopping(target=0.8), accuracies(0.1, math.nan, 0.8)) == [False, False, True]
+    assert stops(Stopping(target=0.2, mode="min"), accuracies(0.5, 0.1)) == [False, True]
+    assert stops(Stopping(cycles=2), accuracies(0.1, 0.2)) == [False, True]
+    assert stops(Stopping(patience=2), accuracies(0.5, 0.4, 0.5)) == [False, False, True]
+    assert stops(Stopping(time_s=3.0), accuracies(0.1, clock_s=3.0)) == [True]
+    assert stops(Stopping(energy_j=3.0), accuracies(0.1, total_energy_j=2.9)) == [False]
+    assert stops(Stopping(target=1, metric="loss"), accuracies(2.0)) == [False]
+
+
+def test_stopping_resumes():
+    stopping = Stopping(patience=2)
+    stops(stopping, accuracies(0.5, 0.4))
+    again = Stopping(patience=2)
+    again.restore(json.loads(json.dumps(stopping.snapshot())))
+    assert again(accuracies(0.5, 0.4, 0.45)[2])
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "up"}, {"cycles": 0}, {"target": "x"}, {"patience": 0.5}])
+def test_stopping_that_cannot_be(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Stopping(**wrong)

@@ -1,0 +1,167 @@
+"""What becomes of replies: outcomes, weights, what is learned, and the record."""
+
+import numpy as np
+import pytest
+
+from flwr_mel import Robust, wire
+from flwr_mel.cycle.errors import NoWork
+from flwr_mel.cycle.settle import Reply
+from flwr_mel.records import Outcome
+from tests.cycle.tools import MODEL, App, Run, declared
+
+
+def planned(n=3, **options):
+    settings = {"cycle_time_s": 5.0, "total_samples": 300, "max_epochs": 2} | options
+    run = Run([App(capability=declared() | {wire.MAX_SAMPLES: 600}) for _ in range(n)], **settings)
+    run.round()
+    return run
+
+
+def good(k=0, **more):
+    return Reply({name: x + k for name, x in MODEL.items()}, 100, {wire.MODDED: 1, **more}, 1.0)
+
+
+def test_the_weight_is_the_tasks():
+    run = planned()
+    lie = Reply(good().arrays, 10**9, {wire.SAMPLES_USED: 10**6}, 1.0)
+    run.round(replies={"1000": lie})
+    assert [update.weight for update in run.updates] == [row.samples for row in run.records[-1].learners]
+
+
+def test_fewer_samples_than_the_task_count_for_fewer():
+    run = planned()
+    run.round(replies={"1000": good(**{wire.SAMPLES_USED: 7, wire.TRAIN_SECONDS: 1.0})})
+    assert run.updates[0].weight == run.row(0).weight == 7
+    assert run.row(0).samples_used == 7
+
+
+def test_a_baseline_round_counts_as_the_project_does():
+    run = Run([App(held=100), App(held=300)])
+    run.round()
+    assert [update.weight for update in run.updates] == [100, 300]
+    assert not any(update.changed for update in run.updates)
+
+
+@pytest.mark.parametrize("examples", [0, -3, float("nan"), float("inf"), "many", True, 10**400, [3]])
+def test_a_number_of_examples_that_cannot_be(examples):
+    run = planned()
+    run.round(replies={"1001": Reply(good().arrays, examples, {}, 1.0)})
+    assert run.row(1).outcome is Outcome.REJECTED
+    assert "number of examples" in run.row(1).reason
+    assert [update.node for update in run.updates] == ["1000", "1002"]
+
+
+def test_outcomes():
+    run = planned(4)
+    bad = {name: x + np.float32(np.nan) for name, x in MODEL.items()}
+    replies = {"1000": Reply(bad, 10), "1001": Reply(error="it\nbroke"), "1002": Reply(words={})}
+    record = run.round(lost=[3], replies=replies)
+    assert [row.outcome for row in record.learners] == ["rejected", "failed", "failed", "late"]
+    assert "not finite" in record.learners[0].reason
+    assert record.learners[1].reason.isprintable()
+    assert "no arrays" in record.learners[2].reason
+    assert run.updates == []
+    assert len(record.failures) == 4
+    assert record.makespan_s == record.cycle_time_s
+
+
+def test_a_first_round_in_which_all_fail_is_an_error():
+    run = Run([App(), App()])
+    with pytest.raises(NoWork, match=r"0, 1: failed: out of memory(.|\n)*without MelStrategy"):
+        run.round(replies={f"{1000 + k}": Reply(error="out of memory") for k in range(2)})
+
+
+def test_a_later_round_in_which_all_fail_is_none():
+    run = planned()
+    record = run.round(replies={f"{1000 + k}": Reply(error="no") for k in range(3)})
+    assert record.count(Outcome.FAILED) == 3
+
+
+def test_replies_of_clients_without_a_task_count_for_nothing():
+    run = planned()
+    run.round(only=[0, 1], replies={"1002": good(), "77": good()})
+    assert [update.node for update in run.updates] == ["1000", "1001"]
+
+
+def test_a_missed_reply_and_a_failure():
+    run = planned()
+    before = run.learner(0).estimate
+    run.round(lost=[0], replies={"1001": Reply(error="x")})
+    assert run.learner(0).estimate.margin > before.margin
+    assert run.learner(1).estimate == before
+
+
+def test_a_cycle_without_a_task_lets_a_penalty_fade():
+    run = planned()
+    run.round(lost=[0])
+    penalty = run.learner(0).estimate.margin
+    run.apps[0].capability |= {wire.ENERGY_LIMIT_J: 1e-6}
+    run.round()
+    run.round()
+    assert run.row(0).outcome is Outcome.SKIPPED
+    assert run.learner(0).estimate.margin < penalty
+
+
+def test_the_clock_is_planned_in_a_simulation_with_declared_costs():
+    run = planned()
+    record = run.round()
+    assert record.waited_s is None
+    assert record.clock_s == pytest.approx(sum(r.makespan_s for r in run.records))
+    assert record.total_energy_j == pytest.approx(sum(r.energy_j for r in run.records))
+
+
+def test_the_clock_is_real_otherwise():
+    run = Run([App(), App(pace=2e-3)])
+    records = run.rounds(3)
+    assert records[-1].clock_s == pytest.approx(sum(r.waited_s for r in records))
+    assert all(row.round_trip_s is None for row in records[-1].learners)
+    deployed = Run([App(simulated=False)])
+    assert deployed.round().learners[0].round_trip_s == pytest.approx(0.61)
+
+
+def test_capabilities_of_a_report_count_from_the_next_round():
+    run = planned()
+    run.apps[0].capability |= {wire.MAX_SAMPLES: 5}
+    assert run.round().learners[0].samples > 5
+    assert run.round().learners[0].samples <= 5
+
+
+def test_a_share_of_the_weight_is_bounded_on_request():
+    run = planned(4, robust=Robust(max_share=0.3))
+    heavy = {"1000": good(**{wire.SAMPLES_USED: 3})}
+    record = run.round(replies=heavy)
+    assert sum(update.weight for update in run.updates) < record.total_samples
+    total = sum(update.weight for update in run.updates)
+    assert max(update.weight for update in run.updates) / total <= 0.34
+
+
+def test_large_updates_are_scaled_down_on_request():
+    run = planned(5, robust=Robust(max_norm_ratio=2.0))
+    large = {"1004": Reply({name: x + 1000 for name, x in MODEL.items()}, 60, {}, 1.0)}
+    record = run.round(replies=large)
+    scaled = run.updates[4]
+    assert scaled.changed
+    assert float(np.abs(scaled.arrays["w"]).max()) == pytest.approx(3.0, rel=0.5)
+    assert "update scaled to" in record.learners[4].bounded
+    assert not any(update.changed for update in run.updates[:4])
+
+
+def test_a_client_whose_data_hardly_count():
+    run = Run([App(), App(), App(pace=0.05)], cycle_time_s=1.2)
+    run.rounds(4)
+    (note,) = [note for record in run.records for note in record.notes if "hardly count" in note]
+    assert note.startswith("client 2: ")
+    assert "average='nova-held'" in note
+
+
+def test_a_problem_of_the_mod_is_noted_once():
+    run = planned()
+    words = {wire.MODDED: 1, wire.PROBLEM: "no profile"}
+    for _ in range(3):
+        run.round(replies={"1000": Reply(good().arrays, 9, words, 1.0)})
+    assert [note for record in run.records for note in record.notes] == ["client 0: no profile"]
+
+
+def test_updates_come_in_the_order_of_the_clients():
+    run = planned(12)
+    assert [update.node for update in run.updates] == [str(1000 + k) for k in range(12)]

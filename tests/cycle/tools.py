@@ -1,0 +1,123 @@
+"""Drives `plan` and `settle` with scripted clients, without Flower."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flwr_mel import wire
+from flwr_mel.cycle.options import Options
+from flwr_mel.cycle.plan import plan
+from flwr_mel.cycle.settle import Reply, settle
+from flwr_mel.cycle.state import State, hear, meet
+
+MODEL = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)}
+#: c2, c1, c0 in seconds, g2, g1, g0 in joules.
+COSTS = (1e-3, 1e-3, 0.1, 1e-4, 0.0, 0.1)
+
+
+def declared(costs=COSTS):
+    """Return costs in the keys of the wire."""
+    return dict(zip(wire.COEFFICIENTS, costs, strict=True))
+
+
+@dataclass
+class App:
+    """What a project's client does with its task.
+
+    `own` epochs of its own, in the config if `named`; it `reads` its epochs (None: not observed), `chooses`
+    its samples, draws them from a counted `loader`, or stops after `max_steps` steps of 32 samples. A further
+    pass over the data, `passes`, evaluates the trained model.
+    """
+
+    own: int = 1
+    held: int = 600
+    pace: float = 1e-3
+    fixed_s: float = 0.01
+    named: bool = True
+    reads: bool | None = True
+    follows: bool = True
+    chooses: bool = True
+    loader: bool = False
+    max_steps: int | None = None
+    passes: int = 0
+    modded: bool = True
+    simulated: bool = True
+    capability: dict = field(default_factory=dict)
+
+    def about(self, k):
+        """What its mod answers to a probe."""
+        if not self.modded:
+            return {}
+        words = {wire.MODDED: 1, wire.LEARNER: str(k), **self.capability}
+        return words | ({wire.SIMULATED: 1, wire.PARTITION: k} if self.simulated else {})
+
+    def does(self, task):
+        """Return epochs, samples and samples drawn."""
+        told = not task.baseline
+        epochs = task.epochs if told and self.reads is not False and self.follows else self.own
+        samples = min(task.samples, self.held) if told and self.chooses else self.held
+        drawn = 32 * self.max_steps if self.max_steps else (epochs + self.passes) * samples
+        return epochs, samples, drawn
+
+    def reply(self, k, task, model):
+        _, samples, drawn = self.does(task)
+        seconds = self.fixed_s + self.pace * drawn
+        facts = {
+            wire.TRAIN_SECONDS: seconds,
+            wire.OWN_EPOCHS: self.own if self.named else None,
+            wire.EPOCHS_READ: None if self.reads is None else int(self.reads),
+            wire.SAMPLES_USED: samples if self.chooses else None,
+            wire.SAMPLES_HELD: self.held if self.chooses else None,
+            wire.SAMPLES_DRAWN: drawn if self.loader else None,
+        }
+        report = {key: x for key, x in facts.items() if x is not None} if self.modded else {}
+        arrays = {name: x + np.asarray(k + 1, x.dtype) for name, x in model.items()}
+        return Reply(arrays, samples, self.about(k) | report, seconds)
+
+
+class Run:
+    """A training of scripted clients; node ids are "1000" and up."""
+
+    def __init__(self, apps, model=MODEL, **options):
+        self.apps, self.model, self.options = list(apps), model, Options(**options)
+        self.state, self.records, self.tasks = State(), [], []
+
+    @property
+    def nodes(self):
+        return [str(1000 + k) for k in range(len(self.apps))]
+
+    def round(self, *, only=None, lost=(), replies=None):
+        """Run one round; `only` these clients are sampled, and of the `lost` ones no reply comes."""
+        sampled = [str(1000 + k) for k in (range(len(self.apps)) if only is None else only)]
+        self.state = meet(self.state, self.nodes)
+        new = [node for node in self.nodes if not self.state.of(node).answered]
+        self.state = hear(self.state, self.options, {n: self._app(n).about(int(n) - 1000) for n in new})
+        cycle = len(self.records) + 1
+        self.state, self.tasks, record = plan(self.state, self.options, cycle, sampled, len(self.apps))
+        came = {
+            task.node: self._app(task.node).reply(int(task.node) - 1000, task, self.model)
+            for task in self.tasks
+            if int(task.node) - 1000 not in lost
+        }
+        came |= replies or {}
+        waited_s = max((x.round_trip_s or 0.0 for x in came.values()), default=0.0)
+        self.state, record, self.updates = settle(
+            self.state, self.options, record, came, self.model, waited_s
+        )
+        self.records.append(record)
+        return record
+
+    def rounds(self, n, **how):
+        for _ in range(n):
+            self.round(**how)
+        return self.records
+
+    def _app(self, node):
+        return self.apps[int(node) - 1000]
+
+    def learner(self, k):
+        return self.state.of(str(1000 + k))
+
+    def row(self, k, record=None):
+        rows = (record or self.records[-1]).learners
+        return next(row for row in rows if row.node == str(1000 + k))

@@ -1,0 +1,214 @@
+"""Whatever trains unwrapped also trains wrapped, to the bit where the work is the same."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+
+from flwr_mel import wire
+from tests.cycle.tools import MODEL, App, declared
+from tests.strategies.fleet import Fleet, close, same
+from tests.strategies.models import ZOO
+
+COSTS = declared((1e-3, 0, 0, 0, 0, 0)) | {wire.MAX_SAMPLES: 30}
+#: All clients hold as many samples and do one epoch: the work is what the unwrapped project does.
+TRIVIAL = {"cycle_time_s": 10.0, "max_epochs": 1}
+STRATEGIES = {
+    "FedAvg": {},
+    "FedAdam": {},
+    "FedAdagrad": {},
+    "FedYogi": {},
+    "FedAvgM": {"server_momentum": 0.9},
+    "FedProx": {"proximal_mu": 0.1},
+    "FedMedian": {},
+    "FedTrimmedAvg": {"beta": 0.2},
+    "Krum": {},
+    "QFedAvg": {},
+}
+
+
+def equal(n=5, **more):
+    return [App(held=30, capability=COSTS, **more) for _ in range(n)]
+
+
+def moves(k, cycle, arrays):
+    rng = np.random.default_rng([k, cycle])
+    return {name: x + rng.normal(size=x.shape).astype(x.dtype) for name, x in arrays.items()}
+
+
+def inner_of(api, kind):
+    options = dict(STRATEGIES.get(kind, {}))
+    if kind == "Krum":
+        options["num_malicious_nodes" if api.name == "message" else "num_malicious_clients"] = 1
+    if kind == "QFedAvg":
+        options["client_learning_rate" if api.name == "message" else "qffl_learning_rate"] = 0.1
+        if api.name == "message":
+            options["train_loss_key"] = "loss"
+        else:  # its loss is the server's
+            options["evaluate_fn"] = lambda *_: (0.5, {})
+    return api.inner(kind, **options)
+
+
+def trained(api, strategy, **fleet):
+    np.random.seed(7)  # noqa: NPY002 - the noise of Flower's DP strategies comes from there
+    return api.train(strategy, Fleet(equal(), **({"moves": moves} | fleet)), rounds=3)
+
+
+@pytest.mark.parametrize("kind", STRATEGIES)
+def test_strategies_of_flower(api, kind):
+    plain = trained(api, inner_of(api, kind))
+    wrapped = trained(api, api.mel.MelStrategy(inner_of(api, kind), **TRIVIAL))
+    assert not same(plain, MODEL)
+    assert close(plain, wrapped)
+
+
+def dp(api, strategy):
+    return api.flower.DifferentialPrivacyServerSideFixedClipping(strategy, 0.1, 1.0, 5)
+
+
+def test_differential_privacy_inside_and_outside(api):
+    plain = trained(api, dp(api, api.inner()))
+    inside = trained(api, api.mel.MelStrategy(dp(api, api.inner()), **TRIVIAL))
+    mel = api.mel.MelStrategy(api.inner(), **TRIVIAL)
+    outside = trained(api, dp(api, mel))
+    assert len(mel.records) >= 2
+    assert close(plain, inside)
+    assert close(plain, outside)
+
+
+def test_adaptive_clipping_inside(api):
+    def inner():
+        return api.flower.DifferentialPrivacyServerSideAdaptiveClipping(api.inner(), 0.1, 5)
+
+    assert not same(trained(api, api.mel.MelStrategy(inner(), **TRIVIAL)), MODEL)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_models(api, name):
+    """Also arrays that Flower's average turns into numbers, or makes infinite."""
+    project = ZOO[name]
+
+    def run(strategy):
+        with np.errstate(invalid="ignore"):
+            return api.train(strategy, Fleet(equal(3), moves=project.moves), rounds=3, model=project.model)
+
+    plain, wrapped = run(api.inner()), run(api.mel.MelStrategy(api.inner(), **TRIVIAL))
+    assert close(plain, wrapped)
+
+
+@pytest.mark.parametrize("name", ["BatchNorm CNN", "mask of -inf", "quantised"])
+def test_models_with_fednova_and_bounds(api, name):
+    """Scaled updates keep types and shapes, and the running statistics."""
+    project = ZOO[name]
+    from flwr_mel import Robust
+
+    apps = [App(held=30, capability=COSTS | {wire.COEFFICIENTS[0]: 1e-3 * s}) for s in (1, 2, 5, 9)]
+    mel = api.mel.MelStrategy(
+        api.inner(), cycle_time_s=0.4, average="nova", robust=Robust(max_norm_ratio=2.0, max_share=0.4)
+    )
+    with np.errstate(invalid="ignore"):
+        arrays = api.train(mel, Fleet(apps, moves=project.moves), rounds=3, model=project.model)
+    assert {n: x.shape for n, x in arrays.items()} == {n: x.shape for n, x in project.model.items()}
+    assert len(mel.records) >= 2
+    assert all(row.outcome == "used" for record in mel.records for row in record.learners if row.asked)
+
+
+def test_clients_that_return_adapters_only(message_api):
+    """The server sends the whole model, and a strategy of the project's own merges what comes back."""
+    api = message_api
+
+    class Merging(api.flower.FedAvg):
+        def aggregate_train(self, server_round, replies):
+            arrays, metrics = super().aggregate_train(server_round, replies)
+            return ArrayRecord({**self.whole, **arrays}), metrics
+
+        def configure_train(self, server_round, arrays, config, grid):
+            self.whole = dict(arrays)
+            return super().configure_train(server_round, arrays, config, grid)
+
+    def adapters(k, cycle, arrays):
+        return {"b": arrays["b"] + np.float32(k)}
+
+    fleet = Fleet(equal(3), moves=adapters)
+    arrays = api.train(api.mel.MelStrategy(api.inner(Merging), **TRIVIAL), fleet, rounds=2)
+    assert arrays["b"].tolist() == [2.0, 2.0, 2.0]
+    assert arrays["w"].tolist() == MODEL["w"].tolist()
+
+
+def test_replies_with_other_records(message_api):
+    """Several ArrayRecords and MetricRecords, for a strategy that knows what they are."""
+    api = message_api
+
+    class Several(api.flower.FedAvg):
+        def aggregate_train(self, server_round, replies):
+            replies = list(replies)
+            self.weights = [reply.content["mine"]["num-examples"] for reply in replies]
+            self.seen = [sorted(reply.content) for reply in replies]
+            return replies[0].content["arrays"], None
+
+    def content(k, cycle, arrays):
+        record = ArrayRecord({name: Array(x + 1) for name, x in arrays.items()})
+        metrics = MetricRecord({"num-examples": 30})
+        control = ArrayRecord({"c": Array(np.zeros(2))})
+        return RecordDict(
+            {"arrays": record, "control": control, "mine": metrics, "other": MetricRecord({"x": 1})}
+        )
+
+    inner = api.inner(Several)
+    mel = api.mel.MelStrategy(inner, **TRIVIAL)
+    arrays = api.train(mel, Fleet(equal(3), moves=content), rounds=2)
+    assert arrays["b"].tolist() == [2.0, 2.0, 2.0]
+    assert inner.weights == [30, 30, 30]
+    assert inner.seen[0] == ["arrays", "control", "mine", "other"]
+
+
+def test_an_average_that_a_strategy_would_undo(api):
+    for kind in ("FedMedian", "Krum"):
+        with pytest.raises(ValueError, match="does not average updates by their weights"):
+            api.mel.MelStrategy(inner_of(api, kind), average="nova")
+    assert api.mel.MelStrategy(dp(api, api.inner()), average="nova-held")
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda api: api.flower.FedAvg, r"the class FedAvg.*MelStrategy\(FedAvg\(...\)\)"),
+        (lambda api: api.mel.MelStrategy(api.inner()), "Wrap it once"),
+        (lambda api: dp(api, api.mel.MelStrategy(api.inner())), "Wrap it once"),
+        (lambda api: 3, "a flwr.* object, got 3"),
+        (lambda api: None, "object, got None"),
+        (lambda api: api.flower.FedXgbBagging(), "whose updates are trees"),
+    ],
+)
+def test_what_cannot_be_wrapped(api, make, text):
+    with pytest.raises(ValueError, match=text):
+        api.mel.MelStrategy(make(api))
+
+
+def test_a_strategy_of_the_other_api(api):
+    from tests.strategies.fleet import APIS
+
+    (other,) = [x for x in APIS.values() if x is not api]
+    with pytest.raises(ValueError, match=other.mel.MelStrategy.__module__.replace(".", r"\.")):
+        api.mel.MelStrategy(other.inner())
+
+
+def test_a_privacy_accountant_needs_equal_weights(api):
+    class Private(api.flower.FedAvg):
+        accountant = object()
+
+    with pytest.raises(ValueError, match="accountant"):
+        api.mel.MelStrategy(api.inner(Private))
+
+
+def test_attributes_of_the_wrapped_strategy(api):
+    class Saving(api.flower.FedAvg):
+        path = ""
+
+        def set_save_path(self, path):
+            self.path = path
+
+    mel = api.mel.MelStrategy(api.inner(Saving))
+    mel.set_save_path("here")
+    assert mel.path == mel.strategy.path == "here"
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        _ = mel.no_such_thing

@@ -1,0 +1,345 @@
+"""Rounds of both APIs: failures, late replies, partial participation, callbacks, log lines, errors."""
+
+import logging
+import random
+
+import numpy as np
+import pytest
+
+from flwr_mel import JsonlWriter, Measured, Robust, Rounds, Shards, Stopping, read_jsonl, wire
+from flwr_mel.cycle.errors import NoWork
+from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.strategy import final_line, round_line
+from tests.cycle.tools import MODEL, App, declared
+from tests.strategies.fleet import FIRST, Fleet, close
+
+COSTS = declared((1e-3, 0, 0.01, 0, 0, 0)) | {wire.MAX_SAMPLES: 60}
+SLOW = (1, 1, 3, 10)
+
+
+def measured(**more):
+    return [App(own=2, pace=1e-3 * s, **more) for s in SLOW]
+
+
+def planned(n=4):
+    return [App(held=60, capability=COSTS) for _ in range(n)]
+
+
+def wrapped(api, *, inner=None, **options):
+    return api.mel.MelStrategy(api.inner(**(inner or {})), **options)
+
+
+def outcomes(mel, cycle):
+    return [str(row.outcome) for row in mel.records[cycle - 1].learners]
+
+
+def test_a_baseline_round_is_the_projects_own(api):
+    fleet = Fleet(measured())
+    mel = wrapped(api)
+    arrays = api.train(mel, fleet, rounds=1)
+    plain = api.train(api.inner(), Fleet(measured()), rounds=1)
+    assert close(arrays, plain)
+    assert all(wire.BASELINE in task and wire.EPOCHS not in task for task in fleet.tasks.values())
+
+
+def test_tasks_after_it(api):
+    fleet = Fleet(measured())
+    mel = wrapped(api)
+    api.train(mel, fleet, rounds=3)
+    work = [fleet.tasks[3, k][wire.EPOCHS] * fleet.tasks[3, k][wire.SAMPLES] for k in range(4)]
+    assert work[0] == work[1] > work[2] > work[3]
+    assert mel.records[2].cycle_time_s < mel.records[0].cycle_time_s / 2
+    assert len({fleet.tasks[3, k][wire.SEED] for k in range(4)}) == 4
+
+
+def test_every_client_gets_a_config_of_its_own(api):
+    """Flower's strategies share one object among all clients, and keep it for the next round."""
+    fleet = Fleet(planned())
+    mel = wrapped(api, cycle_time_s=1.0)
+    api.train(mel, fleet, rounds=2)
+    cycles = {cycle: {fleet.tasks[cycle, k][wire.CYCLE] for k in range(4)} for cycle in (1, 2)}
+    assert cycles == {1: {1}, 2: {2}}
+
+
+def test_the_epochs_key_is_named(api):
+    fleet = Fleet(measured())
+    api.train(wrapped(api, rounds=Rounds(epochs_key="my-passes")), fleet, rounds=1)
+    assert fleet.tasks[1, 0][wire.EPOCHS_KEY] == "my-passes"
+
+
+def test_a_client_that_fails(api, caplog):
+    caplog.set_level(logging.INFO, "flwr.mel")
+    mel = wrapped(api, cycle_time_s=1.0)
+    arrays = api.train(mel, Fleet(planned(), errors={(1, 1), (2, 1)}), rounds=2)
+    assert outcomes(mel, 2) == ["used", "failed", "used", "used"]
+    assert "client 1 is broken" in mel.records[1].learners[1].reason
+    assert "round 2, client 1 failed: client 1 is broken" in caplog.text
+    assert arrays["b"][0] == pytest.approx(2 * (1 + 3 + 4) / 3)
+
+
+def test_all_fail_in_the_first_round(api):
+    with pytest.raises(NoWork, match=r"client 0 is broken(.|\n)*own log"):
+        api.train(wrapped(api), Fleet(measured(), errors={(1, k) for k in range(4)}), rounds=2)
+
+
+def test_all_fail_later(api):
+    mel = wrapped(api)
+    arrays = api.train(mel, Fleet(measured(), errors={(2, k) for k in range(4)}), rounds=2)
+    assert outcomes(mel, 2) == ["failed"] * 4
+    assert arrays["b"][0] == pytest.approx(2.5)
+
+
+def test_updates_that_are_rejected(api):
+    def moves(k, cycle, arrays):
+        new = {name: x + np.float32(1) for name, x in arrays.items()}
+        if k == 0:
+            new["w"] = new["w"] * np.float32(np.nan)
+        if k == 1:
+            new["w"] = new["w"][:, 1:]
+        return new
+
+    mel = wrapped(api, cycle_time_s=1.0)
+    arrays = api.train(mel, Fleet(planned(), moves=moves), rounds=1)
+    assert outcomes(mel, 1) == ["rejected", "rejected", "used", "used"]
+    assert arrays["w"].tolist() == np.ones((2, 3)).tolist()
+
+
+def test_a_model_that_is_not_finite_is_not_used(api):
+    name = "aggregate_train" if api.name == "message" else "aggregate_fit"
+
+    def broken(self, server_round, *given):
+        arrays, metrics = getattr(api.flower.FedAvg, name)(self, server_round, *given)
+        if api.name == "message":
+            return type(arrays)([x.numpy() * np.nan for x in arrays.values()]), metrics
+        from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
+
+        return ndarrays_to_parameters([x * np.nan for x in parameters_to_ndarrays(arrays)]), metrics
+
+    kind = type("Broken", (api.flower.FedAvg,), {name: broken})
+    mel = api.mel.MelStrategy(api.inner(kind), cycle_time_s=1.0)
+    arrays = api.train(mel, Fleet(planned()), rounds=1)
+    assert arrays["b"].tolist() == MODEL["b"].tolist()
+    assert set(outcomes(mel, 1)) == {"rejected"}
+    assert "Broken made a model with values that are not finite" in mel.records[0].notes[0]
+
+
+def test_a_reply_after_the_deadline_is_dropped_and_the_next_task_is_smaller(message_api):
+    api = message_api
+    mel = wrapped(api, cycle_time_s=0.1, max_epochs=1, rounds=Rounds(deadline_slack=0.5))
+    fleet = Fleet(planned(), lost={(1, 0), (2, 0)})
+    api.train(mel, fleet, rounds=4, timeout=600)
+    assert outcomes(mel, 1) == ["late", "used", "used", "used"]
+    assert "1 late" in round_line(mel.records[0])
+    samples = [record.learners[0].samples for record in mel.records]
+    assert samples[2] < samples[1] < samples[0]
+    assert samples[3] > samples[2]
+
+
+def test_a_timeout_of_flower_is_a_late_reply(message_api):
+    mel = wrapped(message_api, cycle_time_s=1.0)
+    message_api.train(mel, Fleet(planned(), lost={(1, 2)}), rounds=1, timeout=0.05)
+    assert outcomes(mel, 1) == ["used", "used", "late", "used"]
+
+
+def test_a_reply_that_never_comes_in_the_classic_api(classic_api):
+    mel = wrapped(classic_api, cycle_time_s=1.0)
+    classic_api.train(mel, Fleet(planned(), lost={(1, 2)}), rounds=1)
+    assert outcomes(mel, 1) == ["used", "used", "failed", "used"]
+    assert mel.records[0].learners[2].reason == "no reply"
+
+
+def test_a_message_that_could_not_be_pushed_is_not_awaited(message_api):
+    from flwr_mel.serverapp import TimedGrid
+    from tests.strategies.fleet import FakeGrid
+
+    class Refusing(FakeGrid):
+        def push_messages(self, messages):
+            return [*super().push_messages(messages), None]
+
+    grid = TimedGrid(Refusing(Fleet(planned())))
+    assert grid.send_and_receive([], timeout=600) == []
+    assert len(list(grid.get_node_ids())) == 4
+
+
+def test_partial_participation(api):
+    """T follows from the sampled clients, and each client is measured when it is first sampled."""
+    apps = [App(own=2, pace=1e-3 * s) for s in (1, 1, 1, 30)]
+    fleet = Fleet(apps)
+    mel = wrapped(api, inner=api.sampled(0.5))
+    random.seed(1)  # Flower samples from there
+    api.train(mel, fleet, rounds=10)
+    sampled = [record for record in mel.records if not any(row.baseline for row in record.learners)]
+    assert sampled
+    for record in sampled:
+        slow = any(row.learner == "3" for row in record.learners)
+        assert (record.cycle_time_s > 1.5) == slow
+        assert len(record.learners) == 2
+    baselines = [row.learner for record in mel.records for row in record.learners if row.baseline]
+    assert len(baselines) == len(set(baselines))
+
+
+def test_a_client_without_the_mod(api, caplog):
+    apps = [*measured()[:3], App(modded=False)]
+    mel = wrapped(api)
+    api.train(mel, Fleet(apps), rounds=3)
+    row = next(r for r in mel.records[-1].learners if r.node == str(FIRST + 3))
+    assert row.outcome is Outcome.SKIPPED
+    assert "no mel_mod" in row.reason
+    assert "3 of 4 clients used, 1 skipped" in caplog.text
+
+
+def test_no_client_has_the_mod(api):
+    with pytest.raises(NoWork, match=r"the model stays untrained(.|\n)*ClientApp\(mods=\[mel_mod\]\)"):
+        api.train(wrapped(api), Fleet([App(modded=False)] * 3), rounds=1)
+
+
+def test_a_time_that_is_too_short(api):
+    with pytest.raises(NoWork, match=r"cycle_time_s=0\.0001 is too short .* smallest cycle time"):
+        api.train(wrapped(api, cycle_time_s=0.0001), Fleet(measured()), rounds=3)
+
+
+def test_a_training_without_any_task_is_an_error(message_api):
+    """Limits that no client can keep: Flower would finish with an untrained model."""
+    poor = COSTS | {wire.COEFFICIENTS[5]: 5.0, wire.ENERGY_LIMIT_J: 1.0}
+    mel = wrapped(message_api, cycle_time_s=1.0, total_samples=60)
+    with pytest.raises(NoWork, match=r"untrained(.|\n)*energy limit"):
+        message_api.train(mel, Fleet([App(capability=poor)] * 2), rounds=2)
+
+
+def test_robust_bounds(api):
+    def moves(k, cycle, arrays):
+        return {name: x + np.float32(1000 if k == 3 else 1) for name, x in arrays.items()}
+
+    def train(**options):
+        apps = [App(held=60, capability=COSTS)] * 3 + [
+            App(held=600, capability=COSTS | {wire.MAX_SAMPLES: 600})
+        ]
+        mel = wrapped(api, cycle_time_s=10.0, max_epochs=1, **options)
+        return float(api.train(mel, Fleet(apps, moves=moves), rounds=1)["b"][0]), mel.records[0]
+
+    assert train()[0] == pytest.approx((180 + 600_000) / 780, rel=1e-5)
+    bounded, record = train(robust=Robust(max_share=0.4, max_norm_ratio=2.0))
+    assert bounded == pytest.approx(1.0, rel=1e-4)
+    assert "update scaled" in record.learners[3].bounded
+    assert "instead of" in record.learners[3].bounded
+    assert train(robust=Robust(max_samples=60))[1].learners[3].weight == 60
+
+
+class TestShards:
+    x, y = np.arange(60.0).reshape(30, 2), np.arange(30)
+
+    def strategy(self, api, **more):
+        costs = Measured(1e-3, 1e-3, 0.01, 0, 0, 0)
+        return wrapped(api, cycle_time_s=1.0, shards=Shards((self.x, self.y), **more), default_device=costs)
+
+    def test_they_reach_simulated_clients(self, api):
+        fleet = Fleet(measured())
+        mel = self.strategy(api)
+        api.train(mel, fleet, rounds=1)
+        from flwr_mel.clientapp import Assignment
+
+        shards = [Assignment.from_config(task).shard for task in fleet.tasks.values()]
+        assert sorted(np.concatenate([y for _, y in shards]).tolist()) == list(range(30))
+        for x, y in shards:
+            assert np.array_equal(x, self.x[y])
+            assert (x.dtype, y.dtype) == (self.x.dtype, self.y.dtype)
+
+    def test_and_no_others(self, api):
+        with pytest.raises(PermissionError, match="over_tls=True"):
+            api.train(self.strategy(api), Fleet(measured(simulated=False)), rounds=1)
+        fleet = Fleet(measured(simulated=False))
+        api.train(self.strategy(api, over_tls=True), fleet, rounds=1)
+        assert len(fleet.tasks) == 4
+
+
+def evaluated(api, accuracy):
+    """Return what makes the server evaluate: the accuracy grows from round to round."""
+    if api.name == "message":
+        from flwr.app import MetricRecord
+
+        return {}, {"evaluate_fn": lambda n, _: MetricRecord({"accuracy": accuracy * n})}
+    return {"evaluate_fn": lambda n, _arrays, _config: (1.0, {"accuracy": accuracy * n})}, {}
+
+
+def test_callbacks_receive_every_record(api, tmp_path):
+    inner, start = evaluated(api, 0.1)
+    mel = wrapped(api, inner=inner, callbacks=[JsonlWriter(tmp_path / "run.jsonl")])
+    api.train(mel, Fleet(measured()), rounds=3, **start)
+    found = list(read_jsonl(tmp_path / "run.jsonl"))
+    assert [record.cycle for record in found] == [1, 2, 3]
+    assert [record.metrics["accuracy"] for record in found] == pytest.approx([0.1, 0.2, 0.3])
+    assert found == list(mel.records)
+
+
+def test_client_evaluations_are_recorded(api):
+    options = {"fraction_evaluate": 1.0}
+    if api.name == "classic":
+        options["evaluate_metrics_aggregation_fn"] = lambda pairs: {"accuracy": pairs[0][1]["accuracy"]}
+    mel = wrapped(api, inner=options)
+    api.train(mel, Fleet(measured()), rounds=2)
+    assert [record.metrics["accuracy"] for record in mel.records] == [0.5, 0.5]
+
+
+def test_stopping(api, caplog):
+    caplog.set_level(logging.INFO, "flwr.mel")
+    inner, start = evaluated(api, 0.3)
+    fleet = Fleet(measured())
+    mel = wrapped(api, inner=inner, callbacks=[Stopping(target=0.5)])
+    api.train(mel, fleet, rounds=9, **start)
+    assert mel.stopped == "accuracy reached 0.6 (target 0.5)"
+    assert len(mel.records) == 2
+    assert max(cycle for cycle, _ in fleet.tasks) == 2
+    assert "training stops after round 2" in caplog.text
+    if api.name == "message":
+        assert fleet.result.stopped == mel.stopped
+        assert len(fleet.result.records) == 2
+        api.train(mel, fleet, rounds=1)
+        assert len(mel.records) == 3
+
+
+def test_a_callback_that_fails_stops_nothing(api):
+    def broken(record):
+        raise OSError("disk full")
+
+    mel = wrapped(api, callbacks=[broken])
+    api.train(mel, Fleet(measured()), rounds=2)
+    assert "disk full" in mel.records[0].notes[-1]
+    with pytest.raises(ValueError, match="callbacks"):
+        wrapped(api, callbacks=[3])
+
+
+def test_log_lines(api, caplog):
+    caplog.set_level(logging.INFO, "flwr.mel")
+    api.train(wrapped(api), Fleet(measured()), rounds=3)
+    lines = [r.getMessage() for r in caplog.records if r.name == "flwr.mel" and r.levelno == logging.INFO]
+    rounds = [line for line in lines if line.startswith("round ")]
+    assert len(rounds) == 3
+    assert "baseline" in rounds[0]
+    assert "planned" in rounds[1]
+    assert "4 of 4 clients used" in rounds[1]
+    assert any("MelStrategy around FedAvg" in line for line in lines)
+    if api.name == "message":
+        assert "instead of" in lines[-1]
+
+
+def test_the_final_line():
+    def record(waited_s, paces):
+        rows = [LearnerRecord("1", "1", epochs=1, samples=100, time_s=100 * p) for p in paces]
+        return CycleRecord(2, waited_s=waited_s, baseline_s=9.8, status="optimal", learners=rows)
+
+    assert final_line([record(3.0, (1, 5))]) == "rounds took 3 s instead of 9.8 s"
+    assert final_line([record(9.8, (1, 1.1))]).startswith("no gain: all clients are equally fast")
+    assert "equally" not in final_line([record(9.8, (1, 9))])
+    assert final_line([]) == ""
+
+
+def test_round_numbers_after_a_resume(api):
+    first = wrapped(api)
+    api.train(first, Fleet(measured()), rounds=2)
+    second = wrapped(api)
+    second.resume(first.state, list(first.records))
+    fleet = Fleet(measured())
+    api.train(second, fleet, rounds=2)
+    assert {cycle for cycle, _ in fleet.tasks} == {3, 4}
+    assert [record.cycle for record in second.records] == [1, 2, 3, 4]
+    assert not any(row.baseline for row in second.records[2].learners)

@@ -1,0 +1,188 @@
+"""`flwr-mel profile`, its file, and the client that reads it."""
+
+import json
+import logging
+import re
+import shlex
+import tomllib
+import types
+from pathlib import Path
+
+import pytest
+from flwr.common.config import parse_config_args
+
+from flwr_mel import Device, Workload, wire
+from flwr_mel.clientapp.capability import said
+from flwr_mel.costs import Coefficients
+from flwr_mel.tools.profile_command import _node_config, _transfers
+from tests.tools.commands import process, refused, run
+
+SIX = "".join(f"{key} = 1.0\n" for key in wire.COEFFICIENTS)
+TRAIN = ("--train", "my_app.py:train", "--samples", 100)
+
+
+def read_profile(path):
+    """Return what a written profile declares."""
+    return {key: x for key, x in tomllib.loads(Path(path).read_text()).items() if key != "measured"}
+
+
+def test_from_the_function_to_flowers_option(app):
+    options = ("--train", "my_app.py:train", "--samples", 200, "--budget", 600, "--repeats", 3)
+    energy = ("--meter", "declared", "--watts", 5, "--energy-limit", 20, "--max-samples", 900)
+    link = ("--rate-bps", 1e6, "--model-bytes", 1000, "--sample-bytes", 10, "--tx-watts", 2)
+    done = process("profile", *options, *energy, *link, "--name", "pi", "--out", "p.toml", cwd=app)
+    assert done.returncode == 0, done.stderr
+    words, document = read_profile(app / "p.toml"), tomllib.loads((app / "p.toml").read_text())
+    assert set(document) == {*words, "measured"}
+    assert words["mel-c2"] > 0
+    assert words["mel-g2"] == pytest.approx(5 * words["mel-c2"])
+    assert words["mel-c0"] >= 0.016  # at least the model both ways
+    assert (words[wire.LEARNER], words[wire.ENERGY_LIMIT_J], words[wire.MAX_SAMPLES]) == ("pi", 20, 900)
+    assert (document["measured"]["runs"], document["measured"]["meter"]) == (15, "declared")
+    assert "hello from the function" not in done.stdout
+    for word in ("Profile of pi", "seconds per sample and epoch", "declared", "spread"):
+        assert word in done.stdout
+    option = shlex.split(done.stdout.splitlines()[-1])
+    assert option[0] == "--node-config"
+    assert parse_config_args(option[1:]) == {"mel-profile": str(app / "p.toml")}
+    whole = parse_config_args([str(app / "p.toml")])  # Flower takes the file itself, too
+    assert {key: x for key, x in whole.items() if key.startswith("mel-")} == words
+
+
+def test_json_and_no_file(app):
+    options = ("--train", "my_app:train", "--samples", 100, "--repeats", 2, "--json", "--meter", "none")
+    done = process("profile", *options, "--budget", 600, "--energy-limit", 3, cwd=app)
+    got = json.loads(done.stdout)
+    assert got["file"] is None
+    assert parse_config_args(shlex.split(got["option"])[1:]) == got["profile"]
+    assert "hello from the function" in done.stderr
+    assert "energy is not measured, g2, g1 and g0 are 0. --energy-limit has no effect then." in done.stderr
+    assert not list(app.glob("*.toml"))
+
+
+@pytest.mark.parametrize(("watts", "meter"), [(("--watts", 4), "declared"), ((), "none")])
+def test_a_battery_that_shows_nothing(app, no_zeus, monkeypatch, watts, meter):
+    psutil = pytest.importorskip("psutil")
+    still = types.SimpleNamespace(percent=80, power_plugged=False)
+    monkeypatch.setattr(psutil, "sensors_battery", lambda: still, raising=False)
+    args = (*TRAIN, "--repeats", 2, "--battery-wh", 50, "--json")
+    done = run("profile", *args, *watts)
+    assert json.loads(done.stdout)["measured"]["meter"] == meter
+    assert "battery: what the battery counted must be at least 7.2e+03 J, got '0 J in" in done.stderr
+    assert run("profile", *args, "--meter", "battery", code=2).stdout == ""
+
+
+def test_transfers_cost_what_the_cost_model_says():
+    rate, model, sample, power = 2e6, 1_121_760, 784, 0.2
+    want = Coefficients.from_devices([Device(1e9, rate, power)], Workload(model // 4, 1e6, sample))
+    got = _transfers(rate, model, sample, power)
+    assert got == pytest.approx([0, want.c1[0], want.c0[0], 0, 0, want.g0[0]])
+
+
+def test_flowers_parser_reads_names_of_all_kinds():
+    for name in ("pi", "pi 1", 'pi "1"', "o'neil", "back\\slash"):
+        words = {wire.LEARNER: name, "mel-c2": 1.5e-4, wire.MAX_SAMPLES: 500}
+        assert parse_config_args([_node_config(words)]) == words
+    with pytest.raises(ValueError, match="without single quotes beside double ones"):
+        _node_config({wire.LEARNER: "'\""})
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ("--train", "my_app.py:fails", "--samples", 100),
+            "got RuntimeError from train(samples=6, epochs=1): out of",
+        ),
+        (("--train", "my_app.py:nothing", "--samples", 100), "--train must be slow enough"),
+        (("--train", "my_app.py", "--samples", 100), "--train must be module:function"),
+        (("--train", "my_app.py:train", "--samples", 3), "--samples must be an integer from 8"),
+        ((*TRAIN, "--budget", 0), "--budget must be a finite number > 0"),
+        ((*TRAIN, "--watts", -5), "--watts must be a finite number > 0"),
+        ((*TRAIN, "--meter", "declared"), "--meter must be one that works here"),
+        ((*TRAIN, "--meter", "none", "--watts", 3), "--watts must be left out with --meter none"),
+        ((*TRAIN, "--meter", "rapl", "--battery-wh", 3), "--battery-wh must be left out with --meter rapl"),
+        ((*TRAIN, "--energy-limit", 0), "--energy-limit must be between 1e-12"),
+        ((*TRAIN, "--name", "a\nb"), "--name must be a printable name"),
+        ((*TRAIN, "--max-samples", -1), "--max-samples must be"),
+        ((*TRAIN, "--model-bytes", 5), "--model-bytes must be left out without --rate-bps"),
+        ((*TRAIN, "--force"), "--force must be left out without --out"),
+        ((*TRAIN, "--out", "my_app.py"), "--out must be a file name that ends in .toml"),
+        ((*TRAIN, "--out", "there.toml"), "--out must be a new file"),
+        ((*TRAIN, "--out", "no/p.toml"), "--out must be in a directory that can be written to"),
+        (("--samples", 100), "Missing option '--train'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(app, args, message):
+    (app / "there.toml").write_text("mine")
+    assert message in refused("profile", *args)
+    assert (app / "there.toml").read_text() == "mine"
+
+
+# The file
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mel-c2 = ", "the text must be valid TOML"),
+        (b"\xff\xfe", "can't decode"),
+        ("", "mel-c2 must be given, with the other five"),
+        ("mel-c2 = 1.0", "mel-c1 must be given: .* go together, got only mel-c2"),
+        (SIX.replace("mel-c2 = 1.0", "mel-c2 = -1.0"), "mel-c2 must be between 1e-15"),
+        (SIX.replace("mel-g0 = 1.0", "mel-g0 = nan"), "mel-g0 must be a finite number"),
+        (SIX + "mel-max-samples = 1.5", "mel-max-samples must be an integer"),
+        (SIX + "mel-learner = true", "mel-learner must be a printable name"),
+        (SIX + "mel-battery-j = 3", "every key must be one of .*got 'mel-battery-j'"),
+        (SIX + "#" * 70000, "its size must be at most 65536 bytes"),
+    ],
+)
+def test_bad_files_name_the_file_and_the_fault(tmp_path, text, message):
+    path = tmp_path / "p.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=f"^profile {re.escape(str(path))}: .*{message}"):
+        read_profile(path)
+    with pytest.raises(ValueError, match="can be read, got none: No such file"):
+        read_profile(tmp_path / "none.toml")
+
+
+# The client
+
+
+def told(run_config=None, **node_config):
+    context = types.SimpleNamespace(run_config=run_config or {}, node_config=node_config)
+    return said(None, context, 1)
+
+
+def test_the_client_reads_the_profile_and_sees_changes(tmp_path, caplog):
+    path = tmp_path / "p.toml"
+    path.write_text(f"{SIX}mel-learner = 'pi'\n[measured]\nx = 1\n")
+    node = {"mel-profile": str(path)}
+    assert told(**node) == {**dict.fromkeys(wire.COEFFICIENTS, 1.0), wire.LEARNER: "pi"}
+    path.write_text(SIX.replace("mel-c2 = 1.0", "mel-c2 = 2.0"))
+    assert told(**node)["mel-c2"] == 2.0
+    assert not caplog.records
+    path.write_text("mel-c2 = -1\n")
+    for _ in range(3):
+        assert told(**node) == {}
+    assert len(caplog.records) == 1  # once, not every round
+    assert f"{path}" in caplog.text
+    assert "goes on without a profile" in caplog.text
+    path.unlink()
+    assert told(**node) == {}
+    assert "No such file" in caplog.text
+
+
+def test_what_wins(tmp_path, caplog):
+    path = tmp_path / "p.toml"
+    path.write_text(f"{SIX}mel-energy-limit-j = 12.5\n")
+    node, words = {"mel-profile": str(path)}, read_profile(path)
+    assert told(**node, **{"mel-c0": 9.0}) == {**words, "mel-c0": 9.0}
+    assert told({"mel-c0": 9.0, "mel-battery-j": 4.0}, **node) == {**words, "mel-battery-j": 4.0}
+    physical = {"mel-cpu-hz": 1e9, "mel-rate-bps": 1e6, "mel-tx-power-w": 0.1}
+    assert told(**node, **physical) == {**physical, wire.ENERGY_LIMIT_J: 12.5}
+    assert told({"mel-profile": str(path)}) == {}  # a path that is not the device's own is not opened
+    assert not caplog.records
+    with caplog.at_level(logging.ERROR):
+        assert told(**{"mel-profile": 3}) == {}
+    assert "mel-profile must be the path" in caplog.text
