@@ -1,8 +1,10 @@
 """The README's example runs and prints what the README says; links lead somewhere."""
 
+import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,20 +35,47 @@ def test_the_example_is_short():
 
 
 def test_the_first_screen():
-    """What it is, three lines to add, one picture, one table."""
+    """What it is in one sentence, the lines to add, what they bring."""
     head = README.split("## Install")[0]
+    assert re.fullmatch(r"[^.]*(?:\[Flower\]\(https://flower\.ai\))[^.]*\.", head.split("**")[1])
     (diff,) = re.findall(r"```diff\n(.*?)```", head, re.DOTALL)
-    assert len(re.findall(r"^\+", diff, re.MULTILINE)) == 3
-    assert len(re.findall(r"^!\[", head, re.MULTILINE)) == 1
-    assert len(re.findall(r"^\| ---", head, re.MULTILINE)) == 1
-    assert len(head.splitlines()) <= 40
+    added = [line.lstrip("+") for line in diff.splitlines() if line.startswith("+")]
+    assert len(added) <= 6
+    for line in added:
+        if line.startswith("from "):
+            exec(line, {})
+    assert len(head.splitlines()) <= 45
+
+
+def test_the_numbers_come_from_committed_results():
+    """`make docs` filled the block after the last `python -m bench.gallery`."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        generate = importlib.import_module("generate")
+    finally:
+        sys.path.pop(0)
+    (block,) = re.findall(r"<!-- generated: gallery -->(.*?)<!-- end -->", README, re.DOTALL)
+    assert block.strip() == generate.gallery(generate.measured())
+    assert (ROOT / "docs" / "SETTINGS.md").read_text(encoding="utf-8") == generate.page()
 
 
 @pytest.mark.parametrize(
-    "heading", ["Install", "Example", "What it is not for", "Command line", "Development"]
+    "heading", ["Install", "What it does", "The paper's result", "What it is not for", "Read on"]
 )
 def test_headings(heading):
     assert f"\n## {heading}\n" in README
+
+
+def test_constraints_name_every_direct_dependency():
+    """All but those of examples/, which are not part of `make install`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(x for name in extras if name != "examples" for x in extras[name])]
+    names = {re.match(r"[\w-]+", line)[0] for line in wanted} - {"flwr-mel"}
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    pinned = re.findall(r"^([\w-]+)==[\d.]+$", text, re.MULTILINE)
+    assert names <= set(pinned)
+    assert "-c constraints.txt" in README
 
 
 @pytest.mark.parametrize(
