@@ -75,7 +75,6 @@ site: install  ## Build the documentation as a site, strictly, into build/site
 bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.gz for the promise on real links
 	$(PY) -m bench.solvers
 	$(PY) -m bench.paper_grid
-	$(PY) -m bench.progress
 	$(PY) -m bench.strategy
 	$(PY) -m bench.updates
 	$(PY) -m bench.training

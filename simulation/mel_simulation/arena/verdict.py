@@ -111,7 +111,7 @@ class Arena:
     def pick(self, setting: str, beside: str) -> str:
         """Return which of ours is compared with a contestant: one with momentum if that has momentum."""
         alike = [name for name in self.names if name in OURS and (name in MOMENTUM) == (beside in MOMENTUM)]
-        return self.best(setting, alike) or (alike[0] if len(alike) == 1 else "ha-progress")
+        return self.best(setting, alike) or (alike[0] if len(alike) == 1 else "ha-asyn")
 
     def best(self, setting: str, among: Sequence[str]) -> str:
         """Return the best of some contestants on the tuning seed; empty: not known."""

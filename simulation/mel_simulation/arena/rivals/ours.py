@@ -84,7 +84,7 @@ def _grid(name: str) -> tuple[Allocated, ...]:
 
 
 RIVALS: dict[str, tuple[Rival, ...]] = {
-    **{name: _grid(name) for name in ("ha-asyn", "ha-sync", "ha-progress", "soonest", "cheapest")},
+    **{name: _grid(name) for name in ("ha-asyn", "ha-sync")},
     # Around FedAvgM, whose momentum makes up for what short cycles do little of.
     "ha-asyn-m": with_momentum(
         *(Allocated("ha-asyn", cycle, average=Average.NOVA) for cycle in (0.25, 0.125)),
