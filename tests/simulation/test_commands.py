@@ -83,7 +83,7 @@ def test_choices_are_offered_for_completion():
         "COMP_CWORD": "3",
     }
     said = CliRunner().invoke(app, [], env=env, prog_name="flwr-mel").output.split()
-    assert said == ["ha-asyn", "ha-sync", "ha-progress"]
+    assert said == ["ha-asyn", "ha-sync"]
     env |= {"COMP_WORDS": "flwr-mel sweep ", "COMP_CWORD": "2"}
     assert "headline" in CliRunner().invoke(app, [], env=env, prog_name="flwr-mel").output.split()
 
