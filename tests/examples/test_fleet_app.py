@@ -26,7 +26,13 @@ def test_it_trains_on_synthetic_data(engine, tmp_path, ship):
         "rounds": 3,
         "data-dir": "synthetic",
     }
-    config |= {"features": 16, "classes": 4, "max-epochs": 3, "run-dir": str(tmp_path / "run")}
+    config |= {
+        "features": 16,
+        "classes": 4,
+        "max-epochs": 3,
+        "deadline-slack": 0.0,
+        "run-dir": str(tmp_path / "run"),
+    }
     config |= {"ship-data": ship, "cycle-time": 60.0 if ship else 0.0}
     engine.play("tests.examples.fleet_app", tmp_path, config=config, nodes=DEVICES)
     records = list(read_jsonl(tmp_path / "run" / "records.jsonl"))
