@@ -39,7 +39,7 @@ def test_it_trains_on_synthetic_data(engine, tmp_path, ship):
     assert [record.cycle for record in records] == [1, 2, 3]
     for record in records:
         assert len(record.learners) == DEVICES
-        assert {row.outcome for row in record.learners if row.samples} == {Outcome.USED}
+        assert {row.outcome for row in record.learners if row.asked} == {Outcome.USED}
     # A quarter would be chance.
     assert records[-1].metrics["accuracy"] > 0.8
     with np.load(tmp_path / "run" / "model.npz") as model:
