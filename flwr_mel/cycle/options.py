@@ -203,7 +203,7 @@ class Options:
             raise complain("min_samples", f"at most total_samples = {self.total_samples:,}", self.min_samples)
         if self.shards is not None and self.cycle_time_s is None:
             rule = (
-                "given with shards: clients without local data have no round of their own to derive it from"
+                "given with shards: without local data there is no baseline round to derive it from"
             )
             raise complain("cycle_time_s", rule, None, "Give seconds or 'best'.")
         if self.shards is not None and (self.total_samples or 0) > len(self.shards):
