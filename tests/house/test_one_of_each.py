@@ -19,10 +19,9 @@ MECHANISMS = {
         r"0\.5 \* \(low \+ high\)|\(low \+ high\) / 2|\(low \+ high \+ 1\) // 2",
         "flwr_mel/allocation/bisection.py",
     ),
-    "follower of records": (r"^class Follower\b", "flwr_mel/records/follow.py"),
     "checkpoint": (r"^class Checkpointed\b", "flwr_mel/checkpoint/strategies.py"),
     "input error": (r"^class \w+\(ValueError\):\n    \"\"\"Input", "flwr_mel/_validate.py"),
-    "trust": (r"^class Estimate\b", "flwr_mel/learning/estimate.py"),
+    "trust": (r"^class Estimate\b", "flwr_mel/cycle/estimate.py"),
     "a run's options": (r"^class RunConfig\b", "simulation/mel_simulation/scenario/config.py"),
 }
 
