@@ -81,8 +81,7 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(PY) -m bench.simulation
 	$(PY) -m bench.sweep
 	$(PY) -m bench.startup
-	$(PY) -m bench.learning
-	$(if $(LINKS),$(PY) -m bench.traces --links $(LINKS))
+	$(PY) -m bench.learning $(if $(LINKS),--links $(LINKS))
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
 	$(PY) -m bench.gallery
 

@@ -1,7 +1,7 @@
 """flwr_mel: plans each round of a Flower training for devices of unequal speed.
 
-Every client gets the number of epochs and samples with which it replies in time, stays within its energy limit
-and learns as much as possible.
+Every client gets the number of epochs and samples with which it replies in time, stays within its energy
+limit and learns as much as possible.
 """
 
 from importlib import import_module
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         Status,
     )
     from flwr_mel.allocation.allocate import allocate
-    from flwr_mel.allocation.objectives import Cheapest, PerCost, Progress, Soonest
     from flwr_mel.costs import Coefficients, Workload
     from flwr_mel.cycle.options import Estimation, Robust, Rounds, Shards
     from flwr_mel.devices import Channel, Device, Measured
@@ -34,7 +33,6 @@ __all__ = [
     "AllocationProblem",
     "BestRound",
     "Channel",
-    "Cheapest",
     "Coefficients",
     "Device",
     "Estimation",
@@ -43,9 +41,7 @@ __all__ = [
     "InputError",
     "JsonlWriter",
     "Measured",
-    "PerCost",
     "Plan",
-    "Progress",
     "Rate",
     "Reason",
     "Robust",
@@ -53,7 +49,6 @@ __all__ = [
     "Scheme",
     "Shards",
     "Solution",
-    "Soonest",
     "Status",
     "Stopping",
     "Workload",
@@ -70,7 +65,6 @@ __all__ = [
 _NAMES = {
     "flwr_mel._validate": "InputError",
     "flwr_mel.allocation": "AllocationProblem Handout Infeasible Reason Solution Status allocate",
-    "flwr_mel.allocation.objectives": "Cheapest PerCost Progress Soonest",
     "flwr_mel.costs": "Coefficients Workload",
     "flwr_mel.devices": "Channel Device Measured",
     "flwr_mel.cycle.options": "Estimation Robust Rounds Shards",

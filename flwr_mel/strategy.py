@@ -76,8 +76,8 @@ class MelStrategy:
         derived, otherwise 1.
     max_epochs : int, optional
         The most epochs of a client. None: five times the project's own number if it has one, else no limit.
-    solver : Solver or str
-        `Exact()`, another solver of `flwr_mel.solvers`, or an objective by name. With "best": `Rate(...)`.
+    solver : Solver or Rate
+        `Exact()` or another solver of `flwr_mel.solvers`. With "best": `Rate(...)`.
     workload : Workload, optional
         The training job, for clients that declare physical values (clock, link, power).
     default_device : Device or Measured, optional
@@ -111,7 +111,7 @@ class MelStrategy:
         staleness: int | None = None,
         min_samples: int | None = None,
         max_epochs: int | None = None,
-        solver: Solver | Rate | str = _EXACT,
+        solver: Solver | Rate = _EXACT,
         workload: Workload | None = None,
         default_device: Device | Measured | None = None,
         shards: Shards | None = None,
@@ -129,7 +129,7 @@ class MelStrategy:
             staleness=staleness,
             min_samples=min_samples,
             max_epochs=max_epochs,
-            solver=solver,  # type: ignore[arg-type]
+            solver=solver,
             workload=workload,
             default_device=default_device,
             shards=shards,

@@ -11,7 +11,7 @@ import numpy as np
 
 from flwr_mel._validate import IntArray, complain, frozen
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.allocation.objectives import Goal, Objective
+from flwr_mel.allocation.objectives import EPOCHS, Goal
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import screen
 from flwr_mel.allocation.solution import Diagnosis, Infeasible, Reason, Solution, Status
@@ -26,8 +26,7 @@ class Proposal:
     epochs, samples : int arrays
         tau_k and d_k over all learners.
     bound : int or float
-        Proven bound on what `objective` counts: sum_k tau_k for the epochs, sum_k tau_k d_k^2 for the
-        progress.
+        Proven upper bound on what `objective` counts: sum_k tau_k for the mean epochs.
     status : Status
         Never INFEASIBLE; a solver raises `Infeasible` for that.
     excluded : mapping of int to Reason
@@ -44,7 +43,7 @@ class Proposal:
     status: Status
     excluded: Mapping[int, Reason]
     stats: Mapping[str, float | str] = field(default_factory=dict)
-    objective: Goal = Objective.EPOCHS
+    objective: Goal = EPOCHS
 
 
 @runtime_checkable
@@ -91,8 +90,7 @@ def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) 
     except Infeasible as infeasible:
         if throw:
             raise
-        goal = getattr(solver, "objective", Objective.EPOCHS)
-        return _nothing(problem, infeasible.diagnosis, goal, perf_counter() - start)
+        return _nothing(problem, infeasible.diagnosis, perf_counter() - start)
     broken = violations(
         problem,
         proposal.epochs,
@@ -102,9 +100,8 @@ def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) 
     goal = proposal.objective
     if not broken:
         counted, per = goal.measure(problem, proposal.epochs, proposal.samples)
-        if counted < proposal.bound if goal.minimised else counted > proposal.bound:
-            side = "below" if goal.minimised else "above"
-            broken.append(f"{goal} counts {counted}, {side} its bound {proposal.bound}")
+        if counted > proposal.bound:
+            broken.append(f"{goal} counts {counted}, above its bound {proposal.bound}")
     if broken:
         raise BrokenAllocation(f"{type(solver).__name__} returned a broken allocation: {'; '.join(broken)}")
     seconds = perf_counter() - start
@@ -122,7 +119,7 @@ def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) 
     )
 
 
-def _nothing(problem: AllocationProblem, diagnosis: Diagnosis, goal: Goal, seconds: float) -> Solution:
+def _nothing(problem: AllocationProblem, diagnosis: Diagnosis, seconds: float) -> Solution:
     none = frozen(np.zeros(len(problem), dtype=np.int64))
     nil = frozen(np.zeros(len(problem)))
     return Solution(
@@ -136,7 +133,6 @@ def _nothing(problem: AllocationProblem, diagnosis: Diagnosis, goal: Goal, secon
         energy_j=nil,
         diagnosis=diagnosis,
         stats={"seconds": seconds},
-        objective=goal,
     )
 
 

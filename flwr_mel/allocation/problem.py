@@ -54,10 +54,9 @@ class AllocationProblem:
     ----------
     coefficients : Coefficients
         The learners' costs.
-    cycle_time_s : float, sequence of float or "best"
+    cycle_time_s : float or sequence of float
         T, seconds; or one deadline per learner, e.g. until when it is available. The attribute is the
-        longest of them, `deadline_s` has one per learner. "best": as long as any learner's energy or epochs
-        last, so that an objective per cost (`Soonest`, `Cheapest`) chooses T.
+        longest of them, `deadline_s` has one per learner.
     energy_limit_j : float or sequence of float, optional
         E_k per learner, or one limit for all. None or infinity, also as an entry: no limit.
     total_samples : int
@@ -89,7 +88,7 @@ class AllocationProblem:
     def __init__(
         self,
         coefficients: Coefficients,
-        cycle_time_s: Deadlines | str,
+        cycle_time_s: Deadlines,
         energy_limit_j: Limits = None,
         *,
         total_samples: int,
@@ -117,28 +116,10 @@ class AllocationProblem:
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
-        best = isinstance(cycle_time_s, str) and cycle_time_s == "best"
-        deadline_s = _deadlines(self._longest() if best else cycle_time_s, learners)
+        deadline_s = _deadlines(cycle_time_s, learners)
         object.__setattr__(self, "deadline_s", deadline_s)
         object.__setattr__(self, "cycle_time_s", float(deadline_s.max()))
         self._check_across_fields()
-
-    def _longest(self) -> float:
-        """Return a time after which no learner can do more: its energy, or its epochs, are used up."""
-        c, most = self.coefficients, np.minimum(self.max_samples, self.total_samples)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            by_energy = np.where(c.g2 > 0, np.maximum(self.energy_limit_j - c.g0, 0) / c.g2, np.inf)
-            by_epochs = np.inf if self.max_epochs >= NO_LIMIT else float(self.max_epochs) * most
-            time_s = float((c.c2 * np.minimum(by_energy, by_epochs) + c.c1 * most + c.c0).max())
-        if not np.isfinite(time_s):
-            raise complain(
-                "cycle_time_s",
-                "a number of seconds where a learner has neither an energy limit nor a limit of epochs: "
-                "the longer a cycle, the more it does",
-                "best",
-                Phrase("Set energy limits or {}.", "max_epochs"),
-            )
-        return time_s * (1 + 1e-9)
 
     def _check_across_fields(self) -> None:
         if self.total_samples < self.min_samples:
@@ -165,7 +146,7 @@ class AllocationProblem:
         devices: Sequence[Device],
         workload: Workload,
         *,
-        cycle_time_s: Deadlines | str,
+        cycle_time_s: Deadlines,
         total_samples: int,
         staleness: int | None = 0,
         min_samples: int = 1,
@@ -215,7 +196,7 @@ def _most(field: str, value: int | None, least: int, remedy: str) -> int:
     return NO_LIMIT if value is None else count(field, value, least=least, remedy=remedy)
 
 
-def _deadlines(value: Deadlines | str, learners: int) -> FloatArray:
+def _deadlines(value: Deadlines, learners: int) -> FloatArray:
     if isinstance(value, list | tuple) or np.ndim(value):
         return numbers("cycle_time_s", value, length=learners, above=0)
     return frozen(np.full(learners, number("cycle_time_s", value, above=0, remedy="Give seconds.")))

@@ -8,18 +8,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from enum import Enum
 
 from flwr_mel._validate import FloatArray, IntArray
-from flwr_mel.allocation.objectives import Goal, Objective, weighted_squares
-
-__all__ = [
-    "Diagnosis",
-    "Infeasible",
-    "Objective",
-    "Reason",
-    "Solution",
-    "Status",
-    "round_up",
-    "weighted_squares",
-]
+from flwr_mel.allocation.objectives import EPOCHS, Goal
 
 
 class Status(Enum):
@@ -57,7 +46,6 @@ class Reason(Enum):
     MIN_BATCH_DATA = "it holds fewer samples than the least batch"
     BATCH = "one epoch on the equal batch does not fit into its limits"
     STRAGGLER = "without it the others can do more epochs in sum"
-    WEAK = "its share of the samples makes more progress elsewhere"
 
     @property
     def explanation(self) -> str:
@@ -136,7 +124,7 @@ class Solution:
     value : float
         Of the objective, e.g. the mean epochs.
     bound : float
-        Proven bound on that objective (an upper one where it is maximised), over all allocations of the
+        Proven upper bound on that objective, over all allocations of the
         solver's kind; for `EqualBatches`: over all equal batches.
     status : Status
         The outcome, with its explanation.
@@ -162,7 +150,7 @@ class Solution:
     energy_j: FloatArray
     diagnosis: Diagnosis | None = None
     stats: Mapping[str, float | str] = field(default_factory=dict)
-    objective: Goal = Objective.EPOCHS
+    objective: Goal = EPOCHS
 
     @property
     def mean_epochs(self) -> float:
@@ -171,22 +159,16 @@ class Solution:
 
     @property
     def progress(self) -> float:
-        """S = sum_k tau_k d_k^2 / sum_k d_k, whatever was maximised."""
-        used = int(self.samples.sum())
-        return weighted_squares(self.epochs, self.samples) / used if used else 0.0
-
-    @property
-    def progress_bound(self) -> float | None:
-        """`bound` where the progress was maximised, else None."""
-        return self.bound if self.objective is Objective.PROGRESS else None
+        """S = sum_k tau_k d_k^2 / sum_k d_k: samples passed, weighted as the average weights them."""
+        used = float(self.samples.sum())
+        return float(self.epochs @ self.samples.astype(float) ** 2) / used if used else 0.0
 
     @property
     def gap(self) -> float:
-        """How far the optimum can be from this solution, as a share of the smaller of the two."""
-        low, high = (self.bound, self.value) if self.objective.minimised else (self.value, self.bound)
-        if low == high and self.status.ok:
+        """How far the optimum can be from this solution, as a share of its value."""
+        if self.value == self.bound and self.status.ok:
             return 0.0
-        return high / low - 1 if low else float("inf")
+        return self.bound / self.value - 1 if self.value else float("inf")
 
     @property
     def bias(self) -> float:

@@ -19,6 +19,8 @@ from flwr_mel.cycle.state import Learner
 _MOST_EPOCHS = 5
 #: Least samples where T is derived: a mini-batch, and more than batch normalisation needs.
 _LEAST_SAMPLES = 32
+#: Share of T that a learner with its smallest task has for more epochs.
+_SPARE = 0.1
 
 
 class Follows(Enum):
@@ -153,7 +155,8 @@ class Fleet:
 
         A T that was derived skips no learner. A T that was given skips one only if its smallest task does not
         fit by the costs that it declared or started with: what was learned since, such as a missed reply,
-        makes its task smaller but never removes it.
+        makes its task smaller but never removes it. It has some time to spare for more than one epoch, or a
+        staleness cap would hold all others back.
         """
         needed = self.least_s()
         if (needed <= time_s).all():
@@ -162,7 +165,7 @@ class Fleet:
             return np.maximum(needed, time_s)
         c2, c1, c0 = np.array([x.estimate.base[:3] for x in self.learners if x.estimate is not None]).T
         fits = (c2 + c1) * self.smallest + c0 <= time_s
-        return np.where(fits, np.maximum(needed, time_s), time_s)
+        return np.where(fits & (needed > time_s), needed + _SPARE * time_s, time_s)
 
 
 def _costs(learners: Sequence[Learner], follows: Follows, *, expected: bool = False) -> Coefficients:

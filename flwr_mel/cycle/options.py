@@ -187,8 +187,6 @@ class Options:
         if self.staleness is not None:
             remedy = "0 is the synchronous scheme; leave it out for no cap."
             object.__setattr__(self, "staleness", count("staleness", self.staleness, remedy=remedy))
-        if isinstance(self.solver, str):
-            object.__setattr__(self, "solver", Exact(objective=self.solver))
         self._check_solver()
         _choice(self, "average", Average)
         _instance(self, "workload", Workload)
@@ -213,7 +211,7 @@ class Options:
             if not self.best:
                 raise complain("cycle_time_s", "'best' with solver=Rate(...)", self.cycle_time_s)
         elif not callable(getattr(self.solver, "solve", None)):
-            raise complain("solver", "a solver such as Exact(), or the name of an objective", self.solver)
+            raise complain("solver", "a solver object such as Exact(), or Rate(...)", self.solver)
         elif self.best and self.solver != Exact():
             raise complain("solver", "Rate(...) or left out with cycle_time_s='best'", self.solver)
         if self.best and self.total_samples is not None:

@@ -12,7 +12,6 @@ from flwr_mel.allocation.allocate import Proposal
 from flwr_mel.allocation.bisection import largest
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.handout import Handout, hand_out
-from flwr_mel.allocation.objectives import Goal, Objective, goal_of
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import spread, take_part
 from flwr_mel.allocation.solution import Reason, Status
@@ -30,7 +29,7 @@ class Exclude(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Maximise the mean number of epochs, or another objective, with proof.
+    """Maximise the mean number of epochs, with proof.
 
     Status OPTIMAL means that the proven bound is met. That is so for fleets up to a few thousand learners
     with a staleness up to a few dozen, and mostly beyond; elsewhere the bound tells how far the optimum can
@@ -42,30 +41,19 @@ class Exact:
         Rule for the d_k: "proportional" (to capacity), "even" or "strongest-first".
     exclude : Exclude or str
         "infeasible" leaves out only learners that cannot take part; "optimal" also those without which the
-        objective is higher.
-    objective : Goal or str
-        "epochs": the paper's mean of tau_k. "progress" or `Progress()`: S, the sum of tau_k d_k^2 / d.
-        "soonest", "cheapest" and `PerCost(...)` between them: S per second, per joule, per cost, where the
-        cycle may end before T. All but the first fix the d_k, so `handout` does not apply. Value, bound, gap
-        and status are about the objective.
+        mean is higher.
     """
 
     handout: Handout = Handout.PROPORTIONAL
     exclude: Exclude = Exclude.INFEASIBLE
-    objective: Goal | str = Objective.EPOCHS
 
     def __post_init__(self) -> None:
         for name, kind in (("handout", Handout), ("exclude", Exclude)):
             object.__setattr__(self, name, option(name, kind, getattr(self, name)))
-        object.__setattr__(self, "objective", goal_of(self.objective))
 
     def solve(self, problem: AllocationProblem) -> Proposal:
         """Propose the optimal allocation, or raise `Infeasible`."""
         leave_out = self.exclude is Exclude.OPTIMAL
-        if self.objective is not Objective.EPOCHS:
-            from flwr_mel.solvers.ratio import propose  # noqa: PLC0415 - not needed for the paper's objective
-
-            return propose(problem, goal_of(self.objective), leave_out=leave_out)
         able, mine, excluded = take_part(problem, leave_out=leave_out)
         d, least = problem.total_samples, problem.min_samples
         members = np.arange(len(able))

@@ -33,6 +33,8 @@ from flwr_mel.costs import Coefficients
 
 #: No cycle time is worth more than the best one found by this share.
 RESOLUTION = 1e-3
+#: The least samples of a participant.
+LEAST = 16
 _FOREVER = 1e9
 #: Cells that are looked at in the beginning, and in all at most.
 _CELLS, _MOST_CELLS = 6, 4000
@@ -76,11 +78,6 @@ class Rate:
             raise complain(
                 "frugality", "from 0 (time only) to below 1", self.frugality, "0.25 is a good start."
             )
-
-    @property
-    def minimised(self) -> bool:
-        """It is maximised."""
-        return False
 
     def measure(self, problem: AllocationProblem, epochs: IntArray, samples: IntArray) -> tuple[float, int]:
         """Return the value of a round that lasts until the last learner reports."""
@@ -146,7 +143,7 @@ def best_round(
     energy_limit_j: Limits = None,
     *,
     max_samples: CountLimits = None,
-    min_samples: int = 16,
+    min_samples: int = LEAST,
     objective: Rate = _RATE,
     cycle_time_s: float | None = None,
 ) -> BestRound:
@@ -275,17 +272,19 @@ class _Search:
             return goal.value(start + float(extra.sum()), share, 1.0, 1.0), floor + extra
         steps = extra[self.order]
         total, energy_j = start + np.cumsum(steps), base_j + np.cumsum(steps * self.price[self.order])
-        # Inside each step: where the progress of one more sample is worth its energy.
+        # Inside each step: where the progress of one more sample is worth its energy, the larger root of
+        # f p D^2 - (1 - f) p B D = B (E - p D). All maxima lie there or at the ends of a step.
         before, spent = np.concatenate(([start], total[:-1])), np.concatenate(([base_j], energy_j[:-1]))
         price, b, f = self.price[self.order], goal.noise, goal.frugality
-        half = (f * b - b) * price
+        half = (1 - f) * price * b
+        root = np.sqrt(np.maximum(half**2 + 4 * f * price * b * (spent - price * before), 0.0))
         with np.errstate(divide="ignore", invalid="ignore"):
-            inside = (
-                -half + np.sqrt(half**2 + 4 * f * price * b * np.maximum(spent - price * before, 0.0))
-            ) / (2 * f * price)
-        stop = np.clip(np.nan_to_num(np.round(inside), nan=0.0), before, total)
-        stops = np.concatenate((stop, total, [start]))
-        joules = np.concatenate((spent + price * (stop - before), energy_j, [base_j]))
+            inside = np.nan_to_num((half + root) / (2 * f * price))
+        less, more = (np.clip(rounded, before, total) for rounded in (np.floor(inside), np.ceil(inside)))
+        stops = np.concatenate((less, more, total, [start]))
+        joules = np.concatenate(
+            (spent + price * (less - before), spent + price * (more - before), energy_j, [base_j])
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             values = np.where(stops > 0, stops / (stops + b) / np.maximum(joules, 1e-300) ** f, 0.0)
         k = int(values.argmax())

@@ -1,4 +1,4 @@
-"""Schemes by name, the paper's and ours: which solver, and whether staleness is allowed."""
+"""The paper's schemes by name: which solver, and whether staleness is allowed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from enum import StrEnum
 
 from flwr_mel._validate import complain, count
 from flwr_mel.allocation.allocate import Solver, allocate, check_solver
-from flwr_mel.allocation.objectives import Goal, goal_of
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.solution import Solution
 from flwr_mel.solvers.equal import EqualBatches
@@ -21,36 +20,16 @@ class SchemeName(StrEnum):
     HA_SYNC = "ha-sync"
     HU_ASYN = "hu-asyn"
     HU_SYNC = "hu-sync"
-    HA_PROGRESS = "ha-progress"
-    """Ours: `Exact` with the progress objective, the best measured choice (docs/REPRODUCTION.md)."""
-    SOONEST = "soonest"
-    """Ours: `Exact` with most progress per second; a cycle may end before T."""
-    CHEAPEST = "cheapest"
-    """Ours: `Exact` with most progress per joule."""
 
     @property
     def aware(self) -> bool:
         """Whether batches follow the learners' capabilities."""
-        return not self.value.startswith("hu")
-
-    @property
-    def objective(self) -> Goal:
-        """What a scheme's solver is asked for."""
-        named = {
-            SchemeName.HA_PROGRESS: "progress",
-            SchemeName.SOONEST: "soonest",
-            SchemeName.CHEAPEST: "cheapest",
-        }
-        return goal_of(named.get(self, "epochs"))
+        return self.value.startswith("ha")
 
     @property
     def synchronous(self) -> bool:
-        """Whether everybody does the same number of epochs."""
+        """Whether all learners do the same number of epochs."""
         return self.value.endswith("sync")
-
-
-#: The paper's own, in its order.
-PAPER_SCHEMES = (SchemeName.HA_ASYN, SchemeName.HA_SYNC, SchemeName.HU_ASYN, SchemeName.HU_SYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +51,7 @@ def scheme(name: str, staleness: int | None = None, solver: Solver | None = None
     Parameters
     ----------
     name : str
-        "ha-asyn", "ha-sync", "hu-asyn" or "hu-sync" of the paper; "ha-progress", "soonest" or "cheapest".
+        "ha-asyn", "ha-sync", "hu-asyn" or "hu-sync".
     staleness : int, optional
         c. The synchronous schemes have 0 and refuse any other; the others default to 1.
     solver : Solver, optional
@@ -93,7 +72,4 @@ def scheme(name: str, staleness: int | None = None, solver: Solver | None = None
         return Scheme(which, EqualBatches(), cap)
     if isinstance(solver, EqualBatches):
         raise complain("solver", f"a heterogeneity-aware one for {which}", solver)
-    solver = Exact(objective=which.objective) if solver is None else solver
-    if which not in PAPER_SCHEMES and getattr(solver, "objective", None) != which.objective:
-        raise complain("solver", f'Exact(objective="{which.objective}") for {which}', solver)
-    return Scheme(which, solver, cap)
+    return Scheme(which, Exact() if solver is None else solver, cap)

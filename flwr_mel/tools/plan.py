@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flwr_mel.allocation import Handout, Infeasible, Reason, Solution, Solver, allocate
+from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.limiting import limiting
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.solution import round_up
@@ -20,20 +23,26 @@ from flwr_mel.paper import DEFAULT_STALENESS
 from flwr_mel.solvers import EqualBatches, Exact
 from flwr_mel.solvers.exact import Exclude
 from flwr_mel.solvers.inverse import Plan, fastest, greenest
-from flwr_mel.solvers.schemes import PAPER_SCHEMES, scheme
+from flwr_mel.solvers.rate import LEAST, RESOLUTION, Rate, best_round
+from flwr_mel.solvers.schemes import SchemeName, scheme
 from flwr_mel.tools import question as q
 from flwr_mel.tools import shell
 from flwr_mel.tools.question import Question, limit, refuse
 from flwr_mel.tools.recommend import regimes_of
 from flwr_mel.tools.shell import bad_input, console, facts, grid, refuse_given, some, stop, title
 
-_OPTIONS = q.OPTIONS | {key: f"--{key}" for key in ("staleness", "solver", "handout", "exclude", "objective")}
+_OWN = ("staleness", "solver", "handout", "exclude", "frugality", "cover")
+_OPTIONS = q.OPTIONS | {key: f"--{key}" for key in _OWN} | {"reference_s": "--energy-per"}
 #: Fleets above this size are shown by their first and last rows; beyond the other, no search for stragglers.
 _LONG_FLEET, _ENDS, _MOST_FOR_STRAGGLERS = 60, 10, 2000
-_T = "Seconds per cycle, T; best: T is part of the answer. Only --fastest does without."
+_FOREVER = 1e9
+_T = "Seconds per cycle, T; best: T and the samples follow from the costs. Only --fastest does without."
+_D = f"{q.SAMPLES} Only --cycle-time best does without."
+_F = "With --cycle-time best: 0 for time only, 0.25 saves much energy. Default: 0."
+_PER = "With --cycle-time best: energy limits are for so many seconds, a mean power. Default: per cycle."
+_COVER = "With --cycle-time best: share of the data that participants hold at least. Default: 1."
 _C = f"Largest difference between two learners' epochs, c; 0 is synchronous. Default: {DEFAULT_STALENESS}."
 _SOLVERS = "exact (with proof, the default), suggest-improve (the paper's) or equal batches."
-_GOAL = "What to plan for: epochs (the paper's mean of epochs, the default), or another objective by name."
 _EXCLUDE = "Skip only learners that cannot take part (the default), or also stragglers."
 
 
@@ -52,7 +61,7 @@ def _how(text: str, *names: str, **more: Any) -> Any:
 
 def plan(
     file: q.FleetFile,
-    samples: q.Samples,
+    samples: Annotated[int | None, limit(_D)] = None,
     cycle_time: Annotated[str | None, limit(_T, metavar="SECONDS|best")] = None,
     energy: q.Energy = None,
     staleness: Annotated[int | None, limit(_C)] = None,
@@ -62,8 +71,10 @@ def plan(
     layers: q.Layers = None,
     solver: Annotated[SolverName | None, _how(_SOLVERS)] = None,
     handout: Annotated[Handout | None, _how("Rule for the samples.")] = None,
-    objective: Annotated[str | None, _how(_GOAL, metavar="NAME")] = None,
     exclude: Annotated[Exclude | None, _how(_EXCLUDE)] = None,
+    frugality: Annotated[float, _how(_F)] = 0.0,
+    cover: Annotated[float, _how(_COVER)] = 1.0,
+    energy_per: Annotated[float | None, _how(_PER, metavar="SECONDS")] = None,
     compare: Annotated[bool, _how("The paper's four schemes side by side.", "--compare")] = False,
     fastest: Annotated[int | None, _how("Shortest cycle with N epochs each.", metavar="N")] = None,
     greenest: Annotated[int | None, _how("Least energy with N epochs each.", metavar="N")] = None,
@@ -88,7 +99,7 @@ def plan(
 
     flwr-mel plan fleet.toml --cycle-time 10 --samples 60000 --energy 20 --compare
 
-    flwr-mel plan fleet.toml --cycle-time best --samples 60000 --energy 20
+    flwr-mel plan fleet.toml --cycle-time best --frugality 0.25
 
     flwr-mel plan fleet.csv --samples 60000 --fastest 3
 
@@ -101,29 +112,37 @@ def plan(
     if json or compare:
         refuse_given(f"with {'--json' if json else '--compare'}, which has every row", "everything")
     if compare:
-        refuse_given("with --compare, whose schemes are the paper's", "objective", "exclude")
+        refuse_given("with --compare, whose schemes are the paper's", "exclude")
     elif asked:
-        fixed = ("solver", "handout", "exclude", "objective", "staleness", "max_epochs")
+        fixed = ("solver", "handout", "exclude", "staleness", "max_epochs")
         refuse_given(f"with {asked[0]}, which fixes the epochs of all learners", *fixed)
     if fastest is not None:
         refuse_given("with --fastest, which looks for it", "cycle_time")
     elif cycle_time is None:
         stop("--cycle-time must be given, in seconds, got nothing. Only --fastest does without")
-    if cycle_time == "best" and asked:
-        stop(f"--cycle-time must be seconds with {asked[0]}, got 'best'")
-    chosen = _solver(solver or SolverName.EXACT, handout, exclude, objective, best=cycle_time == "best")
-    question = q.pose(
-        file,
+    pose = partial(q.pose, file, energy=energy, mode=mode, layers=layers, json=json, options=_OPTIONS)
+    if cycle_time == "best":
+        if asked:
+            stop(f"--cycle-time must be seconds with {asked[0]}, got 'best'")
+        idle = ("samples", "staleness", "max_epochs", "solver", "handout", "exclude")
+        refuse_given("with --cycle-time best, which chooses T and one pass over some samples", *idle)
+        least = min_samples or LEAST
+        # Without a time limit: reads the costs, the limits of energy and the data.
+        question = pose(cycle_time_s=_FOREVER, total_samples=least, min_samples=least, max_epochs=1)
+        with bad_input(_OPTIONS):
+            rate = Rate(frugality=frugality, cover=cover, reference_s=energy_per)
+            _best(question, rate, least, everything)
+        return
+    refuse_given("without --cycle-time best", "frugality", "cover", "energy_per")
+    if samples is None:
+        stop("--samples must be given, got nothing. Only --cycle-time best does without")
+    chosen = _solver(solver or SolverName.EXACT, handout, exclude)
+    question = pose(
         cycle_time_s=_seconds(cycle_time),
         total_samples=samples,
         staleness=DEFAULT_STALENESS if staleness is None else staleness,
         min_samples=min_samples,
         max_epochs=max_epochs,
-        energy=energy,
-        mode=mode,
-        layers=layers,
-        json=json,
-        options=_OPTIONS,
     )
     with bad_input(_OPTIONS | {"epochs": asked[0] if asked else "--max-epochs"}):
         if compare:
@@ -134,30 +153,24 @@ def plan(
             _plan(question, chosen, solver or SolverName.EXACT, everything, hint=exclude is None)
 
 
-def _seconds(text: str | None) -> float | str:
-    """Read T; "best" is for the problem to find."""
+def _seconds(text: str | None) -> float:
+    """Read T; --fastest looks for it, so that any will do."""
     try:
-        return text if text == "best" else float(text or 1.0)
+        return float(text or 1.0)
     except ValueError:
         stop(f"--cycle-time must be seconds or best, got {text!r}")
 
 
-def _solver(
-    name: SolverName, handout: Handout | None, exclude: Exclude | None, objective: str | None, *, best: bool
-) -> Solver:
+def _solver(name: SolverName, handout: Handout | None, exclude: Exclude | None) -> Solver:
     """Build the solver that the options name; options it would ignore are refused."""
     if name is not SolverName.EXACT:
-        refuse_given(f"with --solver {name}: only exact has it", "objective", "exclude")
+        refuse_given(f"with --solver {name}: only exact has it", "exclude")
     if name is SolverName.EQUAL:
         refuse_given("with --solver equal, whose batches are equal", "handout")
         return EqualBatches()
-    if objective not in (None, "epochs"):
-        refuse_given(f"with --objective {objective}, which fixes the batches", "handout")
     rule = handout or Handout.PROPORTIONAL
     if name is SolverName.EXACT:
-        goal: Any = objective or ("soonest" if best else "epochs")
-        with bad_input(_OPTIONS):
-            return Exact(handout=rule, exclude=exclude or Exclude.INFEASIBLE, objective=goal)
+        return Exact(handout=rule, exclude=exclude or Exclude.INFEASIBLE)
     try:
         import cvxpy  # noqa: F401, PLC0415 - heavy, and not part of the base install
     except ImportError as error:
@@ -203,11 +216,9 @@ def _plan(question: Question, solver: Solver, name: str, everything: bool, *, hi
     title(out, f"Plan of {question.file}, solver {name}", question.headline())
     _table(out, rows, problem.cycle_time_s, everything)
     gap = f"gap {solution.gap:.2%}" if solution.gap else "no gap"
-    mean = ("mean epochs", f"{solution.mean_epochs:.4g} (sum {int(solution.epochs.sum()):,})")
-    other = (str(solution.objective), f"{solution.value:,.5g}, what this plan is made for")
     done = sorted(Counter(int(tau) for tau in solution.epochs if tau).items())
     pairs = [
-        *([mean] if str(solution.objective) == "epochs" else [other, mean]),
+        ("mean epochs", f"{solution.mean_epochs:.4g} (sum {int(solution.epochs.sum()):,})"),
         ("bound", f"{solution.bound:,.5g}, {gap}. {solution.status.explanation}"),
         ("epochs", ", ".join(f"{n:,} x {epochs}" for epochs, n in done)),
         ("samples", f"{int(solution.samples.sum()):,} of {problem.total_samples:,}"),
@@ -255,7 +266,7 @@ def _rounding(tau: float | None) -> list[tuple[str, str]]:
 
 def _stragglers(question: Question, solution: Solution) -> dict[str, Any] | None:
     """Look whether skipping able learners would raise the sum of epochs."""
-    if len(question.problem) > _MOST_FOR_STRAGGLERS or str(solution.objective) != "epochs":
+    if len(question.problem) > _MOST_FOR_STRAGGLERS:
         return None
     better = allocate(question.problem, Exact(exclude=Exclude.OPTIMAL), throw=False)
     gain = int(better.epochs.sum() - solution.epochs.sum())
@@ -263,16 +274,51 @@ def _stragglers(question: Question, solution: Solution) -> dict[str, Any] | None
     return {"names": names, "gain": gain} if gain > 0 and names else None
 
 
+def _best(question: Question, rate: Rate, least: int, everything: bool) -> None:
+    """Choose T, the participants and their samples, and print."""
+    p = question.problem
+    try:
+        found = best_round(
+            p.coefficients, p.energy_limit_j, max_samples=p.max_samples, min_samples=least, objective=rate
+        )
+    except Infeasible as infeasible:
+        refuse(question, infeasible.diagnosis)
+    question, solution, time_s = replace(question, problem=found.problem), found.solution, found.cycle_time_s
+    # One pass over a task: only a learner that has no room for another sample is limited.
+    limits = found.problem.replace(max_epochs=None, staleness=None)
+    rows, room = _rows(question.names, limits, solution), Capacities.of(limits).at(1)
+    for row, most in zip(rows, room.tolist(), strict=True):
+        free = row["samples"] < min(most, rate.most)
+        row["limit"] = None if free else "task size" if row["samples"] < most else row["limit"]
+    if question.json:
+        chosen = {"frugality": rate.frugality, "cover": rate.cover, "cycle_time_s": time_s}
+        question.print_json({**chosen, **_summary(solution), "resolution": RESOLUTION, "learners": rows})
+        return
+    out, joules = console(), float(solution.energy_j.sum())
+    title(out, f"Fastest learning with {question.file}, frugality {rate.frugality:g}", question.headline())
+    _table(out, rows, time_s, everything)
+    gap = f"{solution.bound:,.5g}, gap {solution.gap:.2%}: no T is better by more"
+    pairs = [
+        ("cycle time", f"{round_up(time_s)} s"),
+        ("samples", f"{int(solution.samples.sum()):,}, one pass"),
+        ("energy", f"{joules:.4g} J in sum, {joules / time_s:.4g} W"),
+        ("rate", f"{solution.value:,.5g}"),
+        ("bound", f"{gap}. The search ends at {RESOLUTION:.1%}"),
+        ("server", "FedAdam(eta=0.004, beta_1=0.8, tau=1e-6) and average='nova'; see THEORY.md on eta"),
+    ]
+    facts(out, pairs)
+
+
 def _compare(question: Question, solver: Solver) -> None:
     """Print HA-Asyn, HA-Sync, HU-Asyn, HU-Sync and the bound side by side."""
     problem = question.problem
     solutions = {}
-    for which in PAPER_SCHEMES:
+    for which in SchemeName:
         chosen = scheme(
             which, None if which.synchronous else problem.staleness, solver if which.aware else None
         )
         solutions[which] = chosen.allocate(problem, throw=False)
-    best = solutions[PAPER_SCHEMES[0]]
+    best = solutions[SchemeName.HA_ASYN]
     if not any(s.status.ok for s in solutions.values()):
         refuse(question, best.diagnosis)  # type: ignore[arg-type]
     tau, bound = _relaxed(problem), best.bound if best.status.ok else None

@@ -52,7 +52,7 @@ _LEAST = "Least batch of a learner that takes part; 0: 100 per 60,000 samples, a
 _LAYERS = "Layer sizes of the network, e.g. 784,300,10. Default: the file's, else the paper's."
 _MODE = "pl: the server ships the samples; fl: data stay. Default: the file's, else pl."
 FleetFile = Annotated[str, typer.Argument(metavar="FLEET", help="A .toml or .csv file; - is stdin (TOML).")]
-Samples = Annotated[int, limit("Samples of the whole fleet per cycle, d.")]
+SAMPLES = "Samples of the whole fleet per cycle, d."
 Energy = Annotated[float | None, limit("Joules per learner and cycle, in place of the file's.")]
 LeastBatch = Annotated[int, limit(_LEAST)]
 MaxEpochs = Annotated[int | None, limit("No learner does more epochs.")]

@@ -3,7 +3,8 @@
 The paper asks whether time and energy are low, medium or high, and picks HA-Sync or HA-Asyn and the c to
 cross-validate from that. Here the regimes follow from what twice the time or twice the energy would bring,
 and every candidate is solved, so that the choice rests on predicted gains. The thresholds are ours: the paper
-has no numbers. docs/CLI.md has the evidence.
+has no numbers. docs/CLI.md has the evidence. Short rounds, whose T follows from the costs, stand beside
+the candidates: S is about cycles of one length and cannot rank them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from flwr_mel.allocation import AllocationProblem, Handout, Infeasible, Solution
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import diagnose, screen
 from flwr_mel.solvers import EqualBatches, Exact
+from flwr_mel.solvers.rate import Rate, best_round
 from flwr_mel.tools.fleetfile import Fleet
 
 #: A resource is low from this share of the joint gain on, and high up to the other.
@@ -30,6 +32,8 @@ LOW_SHARE, HIGH_SHARE = 0.6, 0.2
 SCARCE_EPOCHS, ABUNDANT_EPOCHS = 3.0, 8.0
 #: Predictions closer than this are the same. A larger c is worth a try if it predicts that much more.
 WORTH = 0.02
+#: Frugalities of the short rounds: time only, and much less energy.
+FRUGALITIES = (0.0, 0.25)
 
 PREDICTS = (
     "S = sum tau_k d_k^2 / d, the samples each learner passes weighted as the average weights them. With IID "
@@ -131,6 +135,20 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortRound:
+    """A cycle of `best_round`, within the mean power that the energy limits are in a cycle of T seconds.
+
+    `energy_j` is of all learners in one such cycle.
+    """
+
+    frugality: float
+    cycle_time_s: float
+    samples: int
+    energy_j: float
+    participants: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recommendation:
     """The answer of `recommend`.
 
@@ -146,6 +164,8 @@ class Recommendation:
         What the paper's rule says of these regimes.
     cross_validate : Advice
         Which c to try, by predicted gain.
+    short : tuple of ShortRound
+        Where T is free: short rounds, for time only and with some frugality.
     warnings : tuple of str
         What to keep in mind.
     """
@@ -155,6 +175,7 @@ class Recommendation:
     best: Candidate
     paper: Advice
     cross_validate: Advice
+    short: tuple[ShortRound, ...]
     warnings: tuple[str, ...]
     predicts: str = PREDICTS
 
@@ -196,15 +217,23 @@ def recommend(
     most, problem = count("staleness_up_to", staleness_up_to), problem.replace(staleness=0)
     regimes = regimes_of(problem)
     found = [(c, allocate(problem.replace(staleness=c.staleness), s, throw=False)) for c, s in _all(most)]
-    base = _progress(found[0][1])
+    first = found[0][1]
+    if first.diagnosis is not None and not any(s.status.ok for _, s in found):
+        raise Infeasible(first.diagnosis)
+    base = first.progress
     judged = [_judge(c, s, base, regimes, bool(federated)) for c, s in found]
     ranked = tuple(sorted(judged, key=lambda c: (-round(c.progress, 6), c.energy_j, c.staleness)))
     trusted = [c for c in ranked if not c.caution]
     close = [c for c in trusted if c.progress * (1 + WORTH) >= trusted[0].progress]
     best = min(close, key=lambda c: (c.staleness, c.energy_j))
-    warnings = tuple(_warnings(problem, bool(federated)))
     return Recommendation(
-        regimes, ranked, best, paper_rule(regimes, most), worth_trying(best, ranked), warnings
+        regimes,
+        ranked,
+        best,
+        paper=paper_rule(regimes, most),
+        cross_validate=worth_trying(best, ranked),
+        short=tuple(_short(problem, frugality) for frugality in FRUGALITIES),
+        warnings=tuple(_warnings(problem, bool(federated))),
     )
 
 
@@ -274,11 +303,6 @@ def _all(most: int) -> Iterator[tuple[Candidate, Solver]]:
         yield Candidate(f"HU-{name}", f"hu-{kind}", c, ""), EqualBatches()
 
 
-def _progress(s: Solution) -> float:
-    """Return S, 0 of what is infeasible."""
-    return float((s.epochs * s.samples.astype(float) ** 2).sum() / max(s.samples.sum(), 1))
-
-
 def _judge(c: Candidate, s: Solution, base: float, regimes: Regimes, federated: bool) -> Candidate:
     """Fill in what a candidate's allocation brings, and why."""
     if not s.status.ok:
@@ -288,11 +312,11 @@ def _judge(c: Candidate, s: Solution, base: float, regimes: Regimes, federated: 
         c,
         status=str(s.status),
         mean_epochs=s.mean_epochs,
-        progress=_progress(s),
+        progress=s.progress,
         energy_j=float(s.energy_j.sum()),
         makespan_s=float(s.time_s.max()),
         participants=took,
-        gain=_progress(s) / base - 1,
+        gain=s.progress / base - 1 if base else 0.0,
         caution=STARVES if federated and c.handout == Handout.STRONGEST_FIRST else "",
         reason="; ".join(_reasons(c, s, len(s.epochs) - took, regimes)),
     )
@@ -326,6 +350,17 @@ def worth_trying(rule: Candidate, candidates: Sequence[Candidate]) -> Advice:
         gained = chosen[-1].progress / chosen[0].progress - 1
         text = f"each predicts at least {WORTH:.0%} more than the one before, {gained:+.0%} in all"
     return Advice("ha-asyn" if chosen[-1].staleness else "ha-sync", tuple(c.staleness for c in chosen), text)
+
+
+def _short(problem: AllocationProblem, frugality: float) -> ShortRound:
+    """Return a short round of the same learners."""
+    rate = Rate(frugality=frugality, reference_s=problem.cycle_time_s)
+    found = best_round(
+        problem.coefficients, problem.energy_limit_j, max_samples=problem.max_samples, objective=rate
+    )
+    s = found.solution
+    energy_j, took = float(s.energy_j.sum()), int((s.samples > 0).sum())
+    return ShortRound(frugality, found.cycle_time_s, int(s.samples.sum()), energy_j, took)
 
 
 def _warnings(problem: AllocationProblem, federated: bool) -> Iterator[str]:

@@ -15,7 +15,7 @@ from flwr_mel.allocation import Infeasible
 from flwr_mel.tools import question as q
 from flwr_mel.tools import recommend as library
 from flwr_mel.tools import shell
-from flwr_mel.tools.recommend import Candidate, Recommendation, Resource
+from flwr_mel.tools.recommend import Candidate, Recommendation, Resource, ShortRound
 
 _OPTIONS = q.OPTIONS | {
     f"{key}": f"--{key.replace('_', '-')}" for key in ("staleness_up_to", "data_dir", "dataset")
@@ -51,7 +51,7 @@ def _trial(text: str, *names: str, **more: Any) -> Any:
 
 def recommend(
     file: q.FleetFile,
-    samples: q.Samples,
+    samples: Annotated[int, q.limit(q.SAMPLES)],
     cycle_time: Annotated[float, q.limit("Seconds per cycle, T.")],
     energy: q.Energy = None,
     staleness_up_to: Annotated[int, q.limit("Largest c considered.")] = 5,
@@ -191,6 +191,7 @@ def _words(question: q.Question, answer: Recommendation, verdict: Verdict | None
         ("best", f"{best.name}: {best.reason}"),
         ("c to try", f"{few}: {tries.reason}"),
         ("the paper", f"{paper.scheme}, c = {many}: {paper.reason}"),
+        *(("if T is free", _short(question, short)) for short in answer.short),
         ("gain", answer.predicts),
         *(("mind", text) for text in answer.warnings),
     ]
@@ -198,6 +199,17 @@ def _words(question: q.Question, answer: Recommendation, verdict: Verdict | None
         pairs += [(f"c = {c}", f"{mean:.2%} +- {s:.2%}") for c, (mean, s) in verdict.trials.items()]
         pairs.append(("measured", verdict.text))
     return [*pairs, ("next", _next(question, best, verdict))]
+
+
+def _short(question: q.Question, s: ShortRound) -> str:
+    """Describe a short round and how to ask for it."""
+    time_s = question.problem.cycle_time_s
+    option = f"--cycle-time best --energy-per {time_s:g}"
+    option += f" --frugality {s.frugality:g}" if s.frugality else ""
+    return (
+        f"{option}: T = {s.cycle_time_s:.3g} s, {s.samples:,} samples of {s.participants:,} learners, "
+        f"{s.energy_j:.3g} J per cycle; {s.energy_j * time_s / s.cycle_time_s:.3g} J in {time_s:g} s"
+    )
 
 
 def _next(question: q.Question, best: Candidate, verdict: Verdict | None) -> str:

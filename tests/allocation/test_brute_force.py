@@ -195,11 +195,11 @@ def dead(samples: int) -> AllocationProblem:
 
 
 def test_who_cannot_take_part_needs_no_least_batch():
-    for solver in (Exact(), Exact(objective="progress"), SuggestImprove(suggest="bisection")):
+    for solver in (Exact(), SuggestImprove(suggest="bisection")):
         found = allocate(dead(250), solver)
         assert found.samples.sum() == 250
         assert list(found.excluded) == [2]
-    for solver in (Exact(), Exact(objective="progress"), SuggestImprove(suggest="bisection")):
+    for solver in (Exact(), SuggestImprove(suggest="bisection")):
         with pytest.raises(Infeasible, match="least batches of 2 learners need 200 of 199"):
             allocate(dead(199), solver)
     assert sorted(allocate(dead(199), Exact(exclude="optimal")).samples.tolist()) == [0, 0, 199]

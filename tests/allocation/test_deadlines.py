@@ -12,7 +12,6 @@ from tests.zoo import KINDS, paper_problem, random_problem
 SOLVERS = (
     Exact(),
     Exact(exclude="optimal"),
-    Exact(objective="progress"),
     EqualBatches(),
     SuggestImprove(suggest="bisection"),
     SuggestImprove(suggest="sdp"),

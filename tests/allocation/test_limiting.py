@@ -21,7 +21,7 @@ def named(problem: AllocationProblem, solver) -> list[Limit]:
     return limiting(problem, found.epochs, found.samples)
 
 
-@pytest.mark.parametrize("solver", [Exact(), EqualBatches(), Exact(objective="progress")])
+@pytest.mark.parametrize("solver", [Exact(), EqualBatches()])
 @pytest.mark.parametrize(
     ("limits", "want"),
     [
@@ -60,7 +60,7 @@ def test_who_is_left_out_has_no_limit_and_caps_the_others_of_equal_batches():
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("solver", [Exact(), Exact(objective="progress"), EqualBatches()])
+@pytest.mark.parametrize("solver", [Exact(), EqualBatches()])
 def test_a_cap_is_named_exactly_where_lifting_it_alone_would_help(seed, solver):
     for time_s, energy, c, most in ((10, 20, 1, None), (20, 10, 0, 3), (30, 20, 3, 6), (20, 20, 2, None)):
         problem = paper_problem(seed, time_s, energy, c).replace(max_epochs=most)

@@ -35,7 +35,7 @@ OURS, THEIRS = [10.0, 20.0, 30.0], [15.0, 24.0, 50.0]
 
 
 def pair(ours, theirs, rival="fedavg"):
-    rows = [row("ha-progress", s, t) for s, t in enumerate(ours)]
+    rows = [row("ha-asyn", s, t) for s, t in enumerate(ours)]
     return rows + [row(rival, s, t) for s, t in enumerate(theirs)]
 
 
@@ -52,21 +52,21 @@ def test_ratios_are_paired_geometric_means_with_the_t_interval():
 
 
 def test_a_contestant_that_misses_the_target_counts_with_what_it_spent_and_cannot_win():
-    rows = [row("ha-progress", s, 50.0) for s in range(3)]
+    rows = [row("ha-asyn", s, 50.0) for s in range(3)]
     rows += [row("fedavg", s, None, end=20.0) for s in range(3)]
     found = arena(rows).ratio("a", "fedavg", 0, "time_s")
     assert (found.never, found.verdict, str(found)) == (3, "open", "≥ 0.40")
-    neither = arena([row("ha-progress", 0, None), row("fedavg", 0, None)])
+    neither = arena([row("ha-asyn", 0, None), row("fedavg", 0, None)])
     assert neither.ratio("a", "fedavg", 0, "time_s").verdict == "-"
     assert neither.typical("a", "fedavg", 0, "time_s") == inf
 
 
 def test_ours_is_picked_on_the_tuning_seed_with_momentum_beside_momentum():
-    rows = [row("ha-asyn", 9, 10.0), row("ha-progress", 9, 30.0), row("ha-progress", 0, 1.0)]
-    assert arena(rows, tuning=9).pick("a", "fedavg") == "ha-asyn"
-    assert arena(rows).pick("a", "fedavg") == "ha-progress"
+    rows = [row("ha-sync", 9, 10.0), row("ha-asyn", 9, 30.0), row("ha-asyn", 0, 1.0)]
+    assert arena(rows, tuning=9).pick("a", "fedavg") == "ha-sync"
+    assert arena(rows).pick("a", "fedavg") == "ha-asyn"
     some = arena([*rows, row("ha-asyn-m", 9, 5.0)], tuning=9)
-    assert some.pick("a", "fedavg") == "ha-asyn"
+    assert some.pick("a", "fedavg") == "ha-sync"
     assert some.pick("a", "fedavgm") == "ha-asyn-m"
 
 

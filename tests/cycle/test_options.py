@@ -66,10 +66,11 @@ def test_options_that_belong_together():
 
 
 def test_names_become_members():
-    options = Options(average="nova", rounds=Rounds(on_infeasible="skip"), solver="epochs")
+    options = Options(average="nova", rounds=Rounds(on_infeasible="skip"))
     assert options.average is Average.NOVA
     assert options.rounds.on_infeasible is OnInfeasible.SKIP
-    assert options.solver.objective == "epochs"
+    with pytest.raises(ValueError, match=r"solver must be a solver object such as Exact\(\), or Rate"):
+        Options(solver="epochs")
 
 
 def test_the_deadline():

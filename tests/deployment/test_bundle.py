@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from tests.tools.tools import ask, refused, run
+from tests.tools.commands import ask, refused, run
 
 SERVER = ("--server", "mel.example.org:8000")
 FILES = {"ca.key", "ca.pem", "server.key", "server.pem"}

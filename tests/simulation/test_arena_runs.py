@@ -10,7 +10,7 @@ from mel_simulation.arena.setting import read_profile
 from mel_simulation.arena.verdict import Arena
 
 from tests.arena.test_command import PROFILE
-from tests.cli.tools import run
+from tests.tools.commands import run
 
 pytestmark = pytest.mark.engine
 

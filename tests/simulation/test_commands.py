@@ -28,7 +28,7 @@ pytestmark = [
         (["--cycle-time", "0.5"], 3, "The smallest --cycle-time that works"),
         (["--energy", "1", "--energy-spread", "0.1"], 3, "The largest --samples that fits:"),
         (["--samples", "5000"], 2, "samples must be at most the 4000 training samples, got 5000"),
-        (["--min-samples", "500"], 2, "Lower --min-samples, drop learners"),
+        (["--min-samples", "500"], 3, "lower --min-samples"),
         (["--learners", "0"], 2, "--learners must be at least 1"),
         (["--cpus-per-learner", "0"], 2, "--cpus-per-learner must be"),
         (["--cpus-per-learner", "1000"], 2, "--cpus-per-learner must be at most"),
@@ -54,12 +54,7 @@ def test_run_directories_that_will_not_do(tmp_path):
         "--run-dir", run.path, "--resume", "--seed", 1, code=2
     )
     assert before == {p.name: p.read_bytes() for p in run.path.rglob("*.*")}
-    for file in run.checkpoints.files():
-        file.write_bytes(file.read_bytes()[:-9])
-    said = cli("--run-dir", run.path, "--resume", code=2)
-    assert "none is usable" in said
-    assert "mel-00000003.ckpt: it is damaged or cut off" in said
-    for file in run.checkpoints.files():
+    for file in run.checkpoints.glob("round-*"):
         file.unlink()
     assert "must be a run with checkpoints to resume from" in cli("--run-dir", run.path, "--resume", code=2)
     assert len(run.records()) == 3
@@ -88,7 +83,7 @@ def test_choices_are_offered_for_completion():
         "COMP_CWORD": "3",
     }
     said = CliRunner().invoke(app, [], env=env, prog_name="flwr-mel").output.split()
-    assert said == ["ha-asyn", "ha-sync", "ha-progress"]
+    assert said == ["ha-asyn", "ha-sync"]
     env |= {"COMP_WORDS": "flwr-mel sweep ", "COMP_CWORD": "2"}
     assert "headline" in CliRunner().invoke(app, [], env=env, prog_name="flwr-mel").output.split()
 

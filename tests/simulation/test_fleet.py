@@ -12,7 +12,8 @@ from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.fleet import VirtualFleet
 
 from flwr_mel.allocation import Infeasible, allocate
-from flwr_mel.devices import Measured, paper_fleet
+from flwr_mel.devices import Measured
+from flwr_mel.paper import paper_fleet
 from flwr_mel.tools.fleetfile import Fleet, write_fleet, write_fleet_csv
 
 

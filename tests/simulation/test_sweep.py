@@ -6,7 +6,7 @@ import pytest
 from mel_simulation.sweep.cells import read_sweep
 from mel_simulation.sweep.results import read_results
 
-from tests.cli.tools import run
+from tests.tools.commands import run
 from tests.simulation.tools import CYCLES, records
 
 pytestmark = pytest.mark.engine

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from flwr_mel import Coefficients, Infeasible, Workload, paper_fleet
-from flwr_mel.solvers.rate import RESOLUTION, Rate, best_round
+from flwr_mel import AllocationProblem, Coefficients, Infeasible, Workload, paper_fleet
+from flwr_mel.solvers.rate import RESOLUTION, Rate, _Search, best_round
 
 
 def small(seed):
@@ -81,6 +81,41 @@ def test_it_is_the_best_of_all_allocations(first):
         assert found >= max(every) * (1 - 1.001 * RESOLUTION), seed
         assert best.solution.bound >= max(every) * (1 - 1e-9), seed
     assert solved > 60
+
+
+def test_no_number_of_samples_is_better_at_a_given_time():
+    """All D one by one, also in the relaxed question that bounds a cell of cycle times."""
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        k = int(rng.integers(1, 6))
+        zero = np.zeros(k)
+        costs = Coefficients(
+            rng.choice([0.01, 0.1, 1.0], k),
+            zero,
+            zero + rng.choice([0.0, 0.1]),
+            rng.choice([0.01, 0.1, 1.0, 3.0], k),
+            zero,
+            rng.choice([0.0, 0.0, 1.0, 10.0], k),
+        )
+        goal = Rate(
+            rng.choice([2.0, 20.0, 100.0]), rng.choice([0.1, 0.25, 0.5, 0.7]), int(rng.choice([8, 256]))
+        )
+        held = rng.integers(1, 300, k)
+        base = AllocationProblem(costs, 1e9, total_samples=k, max_samples=held, max_epochs=1)
+        search = _Search(base, goal, int(rng.integers(1, 17)))
+        sure_s, time_s = np.sort(rng.uniform(search.low, search.high, 2))
+        sure_s = time_s if rng.random() < 0.5 else sure_s
+        sure = search.needed <= sure_s
+        part = sure | (search.needed < time_s)
+        floor = np.where(sure, search.least, 0)
+        room = np.floor((time_s - costs.c0) / costs.c2 * (1 + 1e-12)).astype(int)
+        extra = np.where(part, np.maximum(np.minimum(room, search.top) - floor, 0), 0)
+        joules = np.cumsum([search.least_j[sure].sum(), *np.sort(np.repeat(search.price, extra))])
+        samples = floor.sum() + np.arange(len(joules))
+        some = joules > 0
+        values = samples[some] / (samples[some] + goal.noise) / joules[some] ** goal.frugality
+        want = values.max() * np.sqrt(held[part].sum() / held.sum())
+        assert search._best_at(float(time_s), float(sure_s))[0] == pytest.approx(want, rel=1e-9)
 
 
 def paper():

@@ -174,13 +174,38 @@ def test_the_cap_that_binds_is_named(paper, options, limits):
     assert all(word in run(*args).stdout for word in limits)
 
 
-def test_the_cycle_time_may_be_part_of_the_answer(paper):
-    got = ask("plan", paper, "--cycle-time", "best", "--samples", 60_000)
-    assert got["status"] in ("optimal", "feasible")
-    assert 0 < got["makespan_s"] < got["problem"]["cycle_time_s"]
-    assert (
-        "what this plan is made for" in run("plan", paper, "--cycle-time", "best", "--samples", 60_000).stdout
+def test_the_best_cycle_time_is_that_of_the_library(paper):
+    problem = read_fleet(paper).problem(cycle_time_s=1.0, total_samples=100)
+    for f, cover, least in ((0.0, 1.0, 16), (0.25, 0.5, 40)):
+        args = ("--frugality", f, "--cover", cover, "--min-samples", least) if f else ()
+        got = ask("plan", paper, "--cycle-time", "best", *args)
+        want = flwr_mel.best_round(
+            problem.coefficients,
+            problem.energy_limit_j,
+            min_samples=least,
+            objective=flwr_mel.Rate(frugality=f, cover=cover),
+        )
+        assert got["cycle_time_s"] == got["problem"]["cycle_time_s"] == want.cycle_time_s
+        assert [row["samples"] for row in got["learners"]] == want.solution.samples.tolist()
+        assert (got["value"], got["bound"]) == (want.solution.value, want.solution.bound)
+        assert got["value"] <= got["bound"] <= got["value"] * (1 + 2 * got["resolution"])
+        assert (got["frugality"], got["cover"]) == (f, cover)
+    power = ask("plan", paper, "--cycle-time", "best", "--energy-per", 10)
+    assert all(
+        row["energy_j"] <= limit * power["cycle_time_s"] / 10
+        for row, limit in zip(power["learners"], problem.energy_limit_j, strict=True)
     )
+    slow = next(row for row in got["learners"] if row["skipped"])
+    assert slow["skipped"] == "exchanging the model alone takes the whole cycle time"
+
+
+def test_the_best_cycle_time_as_a_table(paper):
+    args = ("plan", paper, "--cycle-time", "best")
+    text = run(*args).stdout
+    for words in ("cycle time  0.817", "The search ends at 0.1%", "task size", "FedAdam"):
+        assert words in text
+    assert max(map(len, run(*args, env={"COLUMNS": "80"}).stdout.splitlines())) <= 80
+    assert "No --cycle-time is long enough" in run(*args, "--energy", 0.001, code=3).stderr
 
 
 BAD = {
@@ -188,10 +213,13 @@ BAD = {
     "--cycle-time must be a finite number > 0, got nan": ("--cycle-time", "nan"),
     "--cycle-time must be seconds or best, got 'soon'": ("--cycle-time", "soon"),
     "--cycle-time must be seconds with --compare, got 'best'": ("--cycle-time", "best", "--compare"),
+    "--samples must be left out with --cycle-time best": ("--cycle-time", "best"),
+    "--frugality must be left out without --cycle-time best": ("--frugality", "0.25"),
+    "--cover must be left out without --cycle-time best": ("--cover", "0.5"),
     "--energy must be a finite number > 0": ("--energy", "0"),
     "'1.5' is not a valid integer": ("--staleness", "1.5"),
     "--staleness must be an integer from 0": ("--staleness", "-1"),
-    "--samples must be at least": ("--samples", "3"),
+    "--samples must be at least --min-samples = 5": ("--samples", "3", "--min-samples", "5"),
     "--samples must be an integer from 1 to 2**40": ("--samples", "9" * 30),
     "--min-samples must be an integer from 1": ("--min-samples", "-1"),
     "--max-epochs must be an integer from 1": ("--max-epochs", "0"),
@@ -199,7 +227,6 @@ BAD = {
     "'xl' is not one of 'pl', 'fl'": ("--mode", "xl"),
     "--layers must be layer sizes": ("--layers", "784,x"),
     "--layers[1] must be an integer from 1": ("--layers", "784,0"),
-    "--objective must be one of": ("--objective", "accuracy"),
     "--greenest and --compare exclude each other": ("--compare", "--greenest", "3"),
     "--fastest and --greenest exclude each other": ("--fastest", "3", "--greenest", "3"),
     "--cycle-time must be left out with --fastest": ("--fastest", "3"),
@@ -207,8 +234,7 @@ BAD = {
     "--greenest must be an integer from 1": ("--greenest", "0"),
     "--exclude must be left out with --solver equal": ("--solver", "equal", "--exclude", "optimal"),
     "--handout must be left out with --solver equal": ("--solver", "equal", "--handout", "even"),
-    "--handout must be left out with --objective progress": ("--objective", "progress", "--handout", "even"),
-    "--objective must be left out with --compare": ("--compare", "--objective", "progress"),
+    "--exclude must be left out with --compare": ("--compare", "--exclude", "optimal"),
     "--all must be left out with --json": ("--json", "--all"),
     "--all must be left out with --compare": ("--compare", "--all"),
     "No such option '--sampels'": ("--sampels", "3"),
@@ -222,7 +248,12 @@ def test_bad_options_are_one_line_and_exit_code_2(paper, message):
 
 
 def test_missing_parts_are_named(paper):
-    assert "--samples" in refused("plan", paper, "--cycle-time", 3)
+    assert "--samples must be given" in refused("plan", paper, "--cycle-time", 3)
+    best = ("plan", paper, "--cycle-time", "best")
+    assert "--frugality must be from 0 (time only) to below 1" in refused(*best, "--frugality", 1)
+    assert "--cover must be a share above 0 and at most 1" in refused(*best, "--cover", 0)
+    assert "--energy-per must be a finite number > 0" in refused(*best, "--energy-per", 0)
+    assert "--staleness must be left out with --cycle-time best" in refused(*best, "--staleness", 1)
     assert "--cycle-time must be given" in refused("plan", paper, "--samples", 30)
     assert "FLEET" in refused("plan")
     assert "No such command" in refused("fly")

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 from mel_simulation.cli.trials import scaled
 
-from flwr_mel import AllocationProblem, Coefficients, Infeasible, Workload, allocate, paper_fleet
+from flwr_mel import (
+    AllocationProblem,
+    Coefficients,
+    Infeasible,
+    Rate,
+    Workload,
+    allocate,
+    best_round,
+    paper_fleet,
+)
 from flwr_mel.solvers import EqualBatches, Exact
 from flwr_mel.tools.fleetfile import Fleet, read_fleet
 from flwr_mel.tools.recommend import PREDICTS, WORTH, Level, paper_rule, recommend, regimes_of, worth_trying
@@ -108,6 +117,19 @@ def test_federated_data_ask_for_caution(answer):
     assert recommend(fleet, cycle_time_s=10, total_samples=2000, staleness_up_to=0).warnings
 
 
+def test_short_rounds_keep_the_mean_power(answer):
+    problem = paper_problem(0, 10, 10, 0)
+    c, limits = problem.coefficients, problem.energy_limit_j
+    for short, f in zip(answer.short, (0.0, 0.25), strict=True):
+        want = best_round(c, limits, objective=Rate(frugality=f, reference_s=10.0))
+        assert (short.frugality, short.cycle_time_s) == (f, want.cycle_time_s)
+        assert (short.samples, short.participants) == (want.solution.samples.sum(), 20)
+        assert (want.solution.energy_j <= limits * short.cycle_time_s / 10).all()
+    quick, frugal = answer.short
+    assert quick.cycle_time_s < 2
+    assert frugal.energy_j / frugal.cycle_time_s < quick.energy_j / quick.cycle_time_s / 2
+
+
 def test_errors():
     with pytest.raises(Infeasible, match="carry"):
         recommend(paper_problem(0, 10, 10, 0).replace(total_samples=10**6))
@@ -126,7 +148,15 @@ def test_as_dict_is_json(answer):
 
 def test_command_line(paper):
     out = run("recommend", paper, *LIMITS).stdout
-    for word in ("HA-Sync", "HA-Asyn c=2", "c to try", "the paper", "next", "--all"):
+    for word in (
+        "HA-Sync",
+        "HA-Asyn c=2",
+        "c to try",
+        "the paper",
+        "--cycle-time best --energy-per 10",
+        "next",
+        "--all",
+    ):
         assert word in out
     assert "HU-Sync" in run("recommend", paper, *LIMITS, "--all", "--mode", "fl").stdout
     body = ask("recommend", paper, *LIMITS)
@@ -140,7 +170,7 @@ def test_command_line_exit_codes(paper):
     limits = ("--cycle-time", "10", "--samples")
     assert "carry" in run("recommend", paper, *limits, "900000", code=3).stderr
     assert ask("recommend", paper, *limits, "900000", code=3)["status"] == "infeasible"
-    assert "--samples" in refused("recommend", paper, *limits, "5")
+    assert "The least batches of 20 learners" in run("recommend", paper, *limits, "5", code=3).stderr
     assert "--staleness-up-to" in refused("recommend", paper, *LIMITS, "--staleness-up-to", "-1")
     assert "--all must be left out with --json" in refused("recommend", paper, *LIMITS, "--json", "--all")
     for option in (("--cycles", 4), ("--seeds", 2), ("--dataset", "mnist"), ("--data-dir", ".")):

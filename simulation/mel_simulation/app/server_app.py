@@ -110,9 +110,13 @@ class Keeper:
     @property
     def callbacks(self) -> list[Any]:
         """Callbacks of the strategy: this one, and the stopping criterion."""
-        return [self.keep, Stopping(target=self.config.target_accuracy or None)]
+        return [self, Stopping(target=self.config.target_accuracy or None)]
 
-    def keep(self, record: CycleRecord) -> None:
+    def resume(self, cycle: int) -> None:
+        """Drop the records of later cycles, which are repeated."""
+        self.run.trim(cycle)
+
+    def __call__(self, record: CycleRecord) -> None:
         """Write a finished cycle; a checkpoint follows, which marks it as complete."""
         try:
             self.run.add(record)

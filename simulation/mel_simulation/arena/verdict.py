@@ -11,7 +11,7 @@ from typing import Any
 
 from scipy.stats import t
 
-from mel_simulation.arena.rivals import MOMENTUM, OURS, RIVALS
+from mel_simulation.arena.rivals import OURS, RIVALS, server_of
 from mel_simulation.arena.run import mark, read_outcomes
 
 Row = dict[str, Any]
@@ -109,9 +109,9 @@ class Arena:
         return [row for row in self._bouts.get((setting, rival), []) if row["seed"] in self.about["seeds"]]
 
     def pick(self, setting: str, beside: str) -> str:
-        """Return which of ours is compared with a contestant: one with momentum if that has momentum."""
-        alike = [name for name in self.names if name in OURS and (name in MOMENTUM) == (beside in MOMENTUM)]
-        return self.best(setting, alike) or (alike[0] if len(alike) == 1 else "ha-progress")
+        """Return which of ours is compared with a contestant: the best one with the same server."""
+        alike = [name for name in self.names if name in OURS and server_of(name) == server_of(beside)]
+        return self.best(setting, alike) or next(iter(alike), "")
 
     def best(self, setting: str, among: Sequence[str]) -> str:
         """Return the best of some contestants on the tuning seed; empty: not known."""

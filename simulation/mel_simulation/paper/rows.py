@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flwr_mel._validate import FloatArray
-from flwr_mel.solvers.schemes import PAPER_SCHEMES, SchemeName
+from flwr_mel.solvers.schemes import SchemeName
 from mel_simulation.scenario.config import options
 from mel_simulation.sweep.results import Row
 
@@ -51,7 +51,7 @@ def plain(rows: Iterable[Row]) -> list[Row]:
         row
         for row in rows
         if is_like(row, **PLAIN, solver="exact", mobility=0.0)
-        and row["config"]["scheme"] in PAPER_SCHEMES
+        and row["config"]["scheme"] in tuple(SchemeName)
         and row["config"]["energy"]
         and all(row["config"].get(key, usual) == usual for key, usual in USUAL.items())
     ]
@@ -68,10 +68,13 @@ def family(row: Row) -> str:
 
 
 def rule(row: Row) -> str:
-    """Name how a heterogeneity-aware scheme allocates: a hand-out or another objective, and exclusion."""
+    """Name how a heterogeneity-aware scheme allocates: a hand-out or another objective, and exclusion.
+
+    Stored results also have schemes that are gone, such as ha-progress of version 0.2.
+    """
     config = row["config"]
-    which = SchemeName(config["scheme"])
-    name = str(config["handout"]) if which in PAPER_SCHEMES else str(which.objective)
+    paper = config["scheme"] in tuple(SchemeName)
+    name = str(config["handout"] if paper else config["scheme"].removeprefix("ha-"))
     return name + (", stragglers out" if config["exclude"] == "optimal" else "")
 
 

@@ -18,7 +18,7 @@ from flwr_mel.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact, SuggestImprove
 from flwr_mel.solvers.exact import Exclude
 from flwr_mel.solvers.rate import Rate
-from flwr_mel.solvers.schemes import PAPER_SCHEMES, Scheme, SchemeName, scheme
+from flwr_mel.solvers.schemes import Scheme, SchemeName, scheme
 from mel_simulation.scenario.data import DATASETS
 
 LAYERS = PAPER_LAYERS
@@ -31,7 +31,7 @@ ADAM: dict[str, Any] = {"beta_1": 0.8, "beta_2": 0.99, "tau": 1e-6}
 PAPER_LEARNERS = 20
 
 #: What a resumed run may change. The fleet and the data themselves are compared, not their paths.
-RESUMABLE = ("cycles", "target-accuracy", "api", "run-dir", "resume", "fleet", "data-dir")
+RESUMABLE = ("cycles", "target-accuracy", "run-dir", "resume", "fleet", "data-dir")
 
 
 def option(
@@ -53,8 +53,8 @@ class RunConfig:
 
     scheme: str = option(
         "ha-asyn",
-        "heterogeneity-aware: ha-asyn, ha-sync; equal batches: hu-asyn, hu-sync; others: ha-progress, "
-        "soonest, cheapest; rate: short cycles whose T follows from the costs",
+        "heterogeneity-aware: ha-asyn, ha-sync; equal batches: hu-asyn, hu-sync; "
+        "rate: short cycles whose T follows from the costs",
         choices=(*SchemeName, RATE),
     )
     mode: str = option(
@@ -112,8 +112,6 @@ class RunConfig:
             raise complain("target_accuracy", "between 0 and 1", self.target_accuracy)
         if self.energy and self.energy_spread >= self.energy:
             raise complain("energy_spread", f"below energy = {self.energy:g}", self.energy_spread)
-        if self.scheme not in (*PAPER_SCHEMES, RATE) and self.solver != "exact":
-            raise complain("solver", f"exact for {self.scheme}", self.solver)
         refuse_changed(self, self.unused())
         if self.data_dir and not Path(self.data_dir).is_dir():
             raise complain("data_dir", "an existing directory of idx files", self.data_dir)
@@ -134,8 +132,6 @@ class RunConfig:
             idle["staleness"] = f"left out or 0 for {which}"
         if not which.aware:
             idle |= dict.fromkeys(("solver", "handout"), f"left out for {which}: its batches are equal")
-        elif which not in PAPER_SCHEMES:
-            idle["handout"] = f"left out for {which}, which fixes the batches"
         if self.solver != "exact" or not which.aware:
             idle["exclude"] = "infeasible without the exact solver and an HA scheme"
         if self.mode == "pl":
@@ -176,7 +172,7 @@ class RunConfig:
     def scheme_object(self) -> Scheme:
         """Solver and staleness of the scheme."""
         which, handout = SchemeName(self.scheme), Handout(self.handout)
-        exact = Exact(handout=handout, exclude=Exclude(self.exclude), objective=which.objective)
+        exact = Exact(handout=handout, exclude=Exclude(self.exclude))
         solver = exact if self.solver == "exact" else SuggestImprove(handout=handout)
         staleness = None if which.synchronous else self.staleness
         return scheme(self.scheme, staleness, solver if which.aware else None)

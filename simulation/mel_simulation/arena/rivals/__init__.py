@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mel_simulation.arena.rivals import (
+    fedadam,
     fedasync,
     fedavg,
     fedavgm,
@@ -13,6 +14,7 @@ from mel_simulation.arena.rivals import (
     fedzero,
     oort,
     ours,
+    rate,
     tifl,
 )
 from mel_simulation.arena.rivals.rival import Rival
@@ -21,6 +23,7 @@ from mel_simulation.arena.rivals.rival import Rival
 RIVALS: dict[str, tuple[Rival, ...]] = {
     **fedavg.RIVALS,
     **fedavgm.RIVALS,
+    **fedadam.RIVALS,
     **fedprox.RIVALS,
     **fednova.RIVALS,
     **tifl.RIVALS,
@@ -30,10 +33,16 @@ RIVALS: dict[str, tuple[Rival, ...]] = {
     **fedbuff.RIVALS,
     **fedcompass.RIVALS,
     **ours.RIVALS,
+    **rate.RIVALS,
 }
 #: Which of them are ours.
-OURS = tuple(ours.RIVALS)
-#: Which of them have a server with momentum.
-MOMENTUM = tuple(name for name, choices in RIVALS.items() if isinstance(choices[0], fedavgm.FedAvgM))
+OURS = (*ours.RIVALS, *rate.RIVALS)
 
-__all__ = ["MOMENTUM", "OURS", "RIVALS", "Rival"]
+
+def server_of(name: str) -> str:
+    """Return how a contestant's server moves: "plain", "momentum" or "adam"."""
+    kind = type(RIVALS[name][0])
+    return {fedavgm.FedAvgM: "momentum", fedadam.FedAdam: "adam"}.get(kind, "plain")
+
+
+__all__ = ["OURS", "RIVALS", "Rival", "server_of"]

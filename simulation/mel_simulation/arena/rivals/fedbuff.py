@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.fedavgm import FedAvgM
 from mel_simulation.arena.rivals.rival import Rival
 from mel_simulation.arena.rounds import moved
@@ -54,4 +55,5 @@ class FedBuff:
 RIVALS: dict[str, tuple[Rival, ...]] = {
     "fedbuff": (FedBuff(), FedBuff(5), FedBuff(3), FedBuff(5, 3)),
     "fedbuff-m": tuple(FedAvgM(FedBuff(buffer), momentum) for buffer in (10, 5) for momentum in (0.3, 0.5)),
+    "fedbuff-adam": with_adam(FedBuff(10), FedBuff(5)),
 }

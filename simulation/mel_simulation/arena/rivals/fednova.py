@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flwr_mel.cycle.options import Average
+from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.fedavgm import with_momentum
 from mel_simulation.arena.rivals.rival import Rival
 from mel_simulation.arena.rounds import blended, fill, gather
@@ -51,4 +52,5 @@ class FedNova:
 RIVALS: dict[str, tuple[Rival, ...]] = {
     "fednova": (FedNova(), FedNova(1.0, 10), FedNova(0.5), FedNova(0.25)),
     "fednova-m": with_momentum(FedNova(0.25), FedNova(0.125)),
+    "fednova-adam": with_adam(FedNova(0.25), FedNova(0.125)),
 }

@@ -10,6 +10,7 @@ from flwr_mel.allocation import AllocationProblem, Solution, Status, allocate
 from flwr_mel.cycle.options import Average
 from flwr_mel.paper import least_batch
 from flwr_mel.solvers.schemes import SchemeName, scheme
+from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.fedavgm import with_momentum
 from mel_simulation.arena.rivals.rival import Rival
 from mel_simulation.arena.rounds import blended, gather
@@ -83,10 +84,10 @@ def _grid(name: str) -> tuple[Allocated, ...]:
     return first, shorter, nova, replace(nova, cycle=0.25)
 
 
+_SHORT = [Allocated("ha-asyn", cycle, average=Average.NOVA) for cycle in (0.25, 0.125)]
 RIVALS: dict[str, tuple[Rival, ...]] = {
-    **{name: _grid(name) for name in ("ha-asyn", "ha-sync", "ha-progress", "soonest", "cheapest")},
-    # Around FedAvgM, whose momentum makes up for what short cycles do little of.
-    "ha-asyn-m": with_momentum(
-        *(Allocated("ha-asyn", cycle, average=Average.NOVA) for cycle in (0.25, 0.125)),
-    ),
+    **{name: _grid(name) for name in ("ha-asyn", "ha-sync")},
+    # Momentum and Adam make up for what short cycles do little of.
+    "ha-asyn-m": with_momentum(*_SHORT),
+    "ha-asyn-adam": with_adam(*_SHORT),
 }
