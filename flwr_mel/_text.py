@@ -9,7 +9,7 @@ def printable(text: str, most: int | None = None) -> str:
     Parameters
     ----------
     text : str
-        Anybody's.
+        From any source.
     most : int, optional
         Characters; what is longer ends in dots.
     """

@@ -22,7 +22,7 @@ MAX_COUNT = 2**40
 class Phrase(str):
     """Words of an error in which fields are named, so that each place can call them by its own names.
 
-    A plain text for everybody else, with the fields as the library calls them. As the value of an error it is
+    Otherwise a plain text, with the fields as the library calls them. As the value of an error it is
     shown without quotes: it describes what was received.
 
     Parameters

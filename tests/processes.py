@@ -33,7 +33,7 @@ def orderly() -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let nobody interrupt the block: it cleans up."""
+    """Ignore signals during the block, which cleans up."""
     with _signals(signal.SIG_IGN, signal.SIGINT, *_ENDINGS):
         yield
 
@@ -59,7 +59,7 @@ def end(process: subprocess.Popen[bytes], patience_s: float = 4.0, *, politely: 
     """End a process and everything it started, politely first.
 
     Flower and Ray put their own children into sessions of their own, so the process group is not enough: the
-    tree is looked up before anybody is gone and its orphans lose their parent.
+    tree is looked up before its processes end and orphans lose their parent.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def end(process: subprocess.Popen[bytes], patience_s: float = 4.0, *, politely: 
     patience_s : float
         How long each of the two attempts may take.
     politely : bool
-        False where nobody has anything left to do.
+        False: no process has anything left to do.
     """
     end_all(tree(process.pid), process, patience_s, politely=politely)
 
@@ -85,16 +85,16 @@ def end_all(
     Parameters
     ----------
     family : set of Seen
-        Who.
+        The processes.
     process : subprocess.Popen, optional
         The head of a process group that is to end as a whole.
     patience_s : float
         How long each of the two attempts may take.
     politely : bool
-        False where nobody has anything left to do.
+        False: no process has anything left to do.
     """
     for how in (signal.SIGTERM if politely else signal.SIGKILL, signal.SIGKILL):
-        # Of the living only: the number of a dead one may be somebody else's by now.
+        # Of the living only: the number of a dead one may belong to another process by now.
         family |= {child for old in _alive(family) for child in tree(old.pid)}
         if process is not None:
             with suppress(ProcessLookupError, PermissionError):

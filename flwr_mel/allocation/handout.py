@@ -1,4 +1,4 @@
-"""Handing out the samples once everybody's epochs are known."""
+"""Handing out the samples once the epochs are known."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Handout(StrEnum):
     """Rules for the d_k. All keep d_l <= d_k <= cap_k and use all samples."""
 
     PROPORTIONAL = "proportional"
-    """Everybody is filled to the same share of its capacity, so all have the same slack."""
+    """All learners get the same share of their capacity and so have the same slack."""
     EVEN = "even"
     """Batches as equal as the capacities allow."""
     STRONGEST_FIRST = "strongest-first"
-    """Who can pass most samples in the cycle (tau_k cap_k) is filled up before the next one."""
+    """The learner that can process most samples in a cycle (tau_k cap_k) is filled first, then the next."""
 
     @classmethod
     def _missing_(cls, value: object) -> None:

@@ -22,7 +22,7 @@ class Limit(StrEnum):
     STALENESS = "staleness"
     """One more epoch would fit, but the slowest learner is already c epochs behind."""
     MAX_EPOCHS = "max_epochs"
-    """One more epoch would fit, but nobody may do more."""
+    """One more epoch would fit, but `max_epochs` forbids it."""
 
 
 def limiting(problem: AllocationProblem, epochs: IntArray, samples: IntArray) -> list[Limit]:
@@ -50,7 +50,7 @@ def limiting(problem: AllocationProblem, epochs: IntArray, samples: IntArray) ->
     fits = (c.time_s(more, samples) <= problem.deadline_s) & (
         c.energy_j(more, samples) <= problem.energy_limit_j
     )
-    # Equal batches that somebody cannot carry: that learner's 0 epochs count as the least.
+    # Equal batches that a learner cannot carry: that learner's 0 epochs count as the least.
     slowest = int(epochs[taking_part].min()) if samples.sum() == problem.total_samples else 0
     names = np.array([Limit.TIME, Limit.ENERGY, Limit.DATA], dtype=object)[spare.argmin(axis=0)]
     names[fits & (epochs >= slowest + problem.staleness)] = Limit.STALENESS

@@ -72,12 +72,12 @@ def _reasons(some: Capacities) -> Iterator[Reason]:
     return (reasons[i] for i in np.select(list(rules.values()), range(len(rules)), len(rules)))
 
 
-def spread(values: IntArray, learners: int, who: Index) -> IntArray:
+def spread(values: IntArray, learners: int, chosen: Index) -> IntArray:
     """Write the values of some learners among all; the others have 0."""
     if len(values) == learners:
         return values
     whole = np.zeros(learners, dtype=np.int64)
-    whole[who] = values
+    whole[chosen] = values
     return whole
 
 

@@ -1,4 +1,4 @@
-"""What comes back from `allocate`: the allocation, its certificate and who was left out."""
+"""What comes back from `allocate`: the allocation, its certificate and the excluded learners."""
 
 from __future__ import annotations
 

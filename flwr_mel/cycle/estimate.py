@@ -1,4 +1,4 @@
-"""What a client's tasks take, learned from its replies.
+"""The costs of a client's tasks, learned from its replies.
 
 The time of a task is c2 tau d + c1 d + c0. The three costs follow a Bayesian linear regression with
 forgetting (a Kalman filter), whose prior is what the client declares or what its first task took. Noise and
@@ -127,7 +127,7 @@ class Estimate:
         epochs, samples : float
             What it did.
         seconds : float
-            What that took.
+            Its time.
         options : Estimation
             The promise and the noise.
         train_s : float, optional
@@ -184,7 +184,7 @@ class Estimate:
         epochs, samples : float
             What was done.
         seconds : float
-            What it took, by the server's clock or, in a simulation, as reported.
+            Its time, by the server's clock or, in a simulation, as reported.
         options : Estimation, optional
             None: nothing is learned but that the reply came.
         joules : float, optional

@@ -24,7 +24,7 @@ _SPARE = 0.1
 
 
 class Follows(Enum):
-    """What the project's clients let themselves be told."""
+    """Which parts of their tasks the project's clients follow."""
 
     BOTH = "epochs and samples"
     EPOCHS = "epochs"
@@ -55,7 +55,7 @@ class Fleet:
     learners : list of Learner
         In their order.
     follows : Follows
-        What they let themselves be told.
+        Which parts of their tasks they follow.
     costs : Coefficients
         To plan with; where epochs are not followed, an epoch is the project's own number of epochs.
     energy_limit_j : list of float or None

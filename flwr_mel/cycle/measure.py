@@ -168,7 +168,7 @@ def partition_of(words: Words) -> str | None:
 
 
 def problem_of(words: Words) -> str:
-    """Return what the client says is wrong with it, in one line."""
+    """Return the problem that the client reports, in one line."""
     return printable(str(words.get(wire.PROBLEM, "")), _LONGEST_LINE)
 
 
@@ -181,8 +181,8 @@ def measurement(value: object) -> float | None:
 
 def whole(value: object) -> int | None:
     """Return a count of at least 1 that a client reports, rounded; None if it cannot be one."""
-    said = measurement(value)
-    return None if said is None or not 0.5 <= said <= MAX_COUNT else round(said)
+    found = measurement(value)
+    return None if found is None or not 0.5 <= found <= MAX_COUNT else round(found)
 
 
 def _plausible(key: str, value: object) -> float:

@@ -63,8 +63,8 @@ def plan(
         raise NoWork(unable_text([(x.label, reasons[x.key]) for x in learners]))
     follows = Follows.of(state.learners.values(), options)
     fixed = known if follows is Follows.NOTHING else [x for x in known if x.fixed]
-    told = [] if follows is Follows.NOTHING else [x for x in known if not x.fixed]
-    fleet = Fleet.of(told, options, follows) if told else None
+    led = [] if follows is Follows.NOTHING else [x for x in known if not x.fixed]
+    fleet = Fleet.of(led, options, follows) if led else None
     best = options.best and fleet is not None and follows in (Follows.BOTH, Follows.SAMPLES)
     tasks: list[Task] = []
     if fleet is not None and best:
@@ -105,7 +105,7 @@ def _check_shards(learners: Sequence[Learner], options: Options) -> None:
     if options.shards is not None and not options.shards.over_tls and outside:
         raise PermissionError(
             f"shards would be sent to {', '.join(outside[:3])}, outside a simulation. If all clients are "
-            "reached over TLS with registered keys, say so: Shards(..., over_tls=True)"
+            "reached over TLS with registered keys, state it with Shards(..., over_tls=True)"
         )
 
 
@@ -313,7 +313,7 @@ def _strongest(fleet: Fleet, room: IntArray, places: int, record: CycleRecord, r
 
 
 def _solved(problem: AllocationProblem, options: Options, record: CycleRecord) -> Solution | None:
-    """Solve, or do what `on_infeasible` says; None: no client has a task in this cycle."""
+    """Solve, or follow `on_infeasible`; None: no client has a task in this cycle."""
     try:
         return allocate(problem, options.allocator)
     except Infeasible as infeasible:

@@ -59,7 +59,7 @@ class Update:
     Parameters
     ----------
     node : str
-        Whose it is.
+        Of the client.
     weight : int
         What it counts for.
     arrays : mapping of name to array
@@ -214,8 +214,8 @@ def _rested(x: Learner, options: Options) -> Learner:
 
 
 def _followed(x: Learner, row: LearnerRecord, report: Report, examples: object) -> Learner:
-    """Return a learner with what its app lets itself be told, as reported by its mod."""
-    if report.train_s is None:  # no mod spoke
+    """Return a learner with what its app follows (epochs, samples), as reported by its mod."""
+    if report.train_s is None:  # there was no mod
         return x
     reads = x.reads if report.read is None or x.reads is False else report.read
     own, fixed, done = report.own_epochs or x.own_epochs, x.fixed, report.epochs_done
@@ -313,7 +313,7 @@ def _remarks(state: State, options: Options, record: CycleRecord) -> State:
     found: dict[str, tuple[Sequence[LearnerRecord], str]] = {
         "report": (
             [row for row in rows if row.baseline and row.train_s is None],
-            "no report came with the reply, so it cannot be measured and keeps doing its own work. Put "
+            "the reply has no report, so the client cannot be measured and keeps doing its own work. Put "
             "mel_mod first in ClientApp(mods=[...])",
         ),
         "epochs": (
@@ -326,8 +326,8 @@ def _remarks(state: State, options: Options, record: CycleRecord) -> State:
         ),
         "fixed": (
             [row for row in rows if used[row.node].fixed],
-            "the app does the same work whatever its task is (max_steps, or a fixed number of epochs?), so "
-            f"its own work is planned. {_READ}",
+            "the app does the same work for every task (max_steps, or a fixed number of epochs?), so its own "
+            f"work is planned. {_READ}",
         ),
         "share": (
             [
@@ -338,18 +338,18 @@ def _remarks(state: State, options: Options, record: CycleRecord) -> State:
                 and model
                 and row.share / model < _HARDLY * (row.held or 0) / data
             ],
-            "its data hardly count in the model, so labels that only it holds may not be learned. Give it "
-            "more time (cycle_time_s) or a least batch (min_samples)"
+            "its data have little weight in the model, so labels that only it holds may not be learned. "
+            "Use a longer cycle_time_s or a larger min_samples"
             + ("" if options.average is Average.NOVA_HELD else ", or use average='nova-held'"),
         ),
-        "bounded": ([row for row in rows if row.bounded], "bounded as Robust(...) asks; see the records"),
+        "bounded": ([row for row in rows if row.bounded], "bounded by Robust(...); see the records"),
         "problem": (
             [row for row in rows if used[row.node].problem],
             next((x.problem for x in used.values() if x.problem), ""),
         ),
     }
-    new = {kind: (who, text) for kind, (who, text) in found.items() if who and kind not in state.warned}
-    record.notes += [f"{_names(who)}: {text}" for who, text in new.values()]
+    new = {kind: (some, text) for kind, (some, text) in found.items() if some and kind not in state.warned}
+    record.notes += [f"{_names(some)}: {text}" for some, text in new.values()]
     return replace(state, warned=state.warned | set(new))
 
 

@@ -59,7 +59,7 @@ class Learner:
     key, node, label : str
         Its identity (node id, or partition id in a simulation), Flower's node id now, and a name for logs.
     answered, modded, simulated : bool
-        Whether it answered at all, whether a mod speaks for it, whether it runs in Flower's engine.
+        Whether it answered at all, has a mod, and runs in Flower's engine.
     capability : Capability, optional
         What it declares, or the server's default.
     costs : tuple of six floats, optional

@@ -55,10 +55,10 @@ def _own_most(
     """Return the most epochs each learner can do on its batch, whatever the others do."""
     own = np.zeros(len(problem), dtype=np.int64)
     for size in np.unique(batch):
-        who = np.flatnonzero((batch == size) & (problem.max_samples >= size))
-        if len(who):
-            part = replace(Capacities.of(problem, cycle_time_s).take(who), least=int(size))
-            own[who] = part.most_epochs
+        chosen = np.flatnonzero((batch == size) & (problem.max_samples >= size))
+        if len(chosen):
+            part = replace(Capacities.of(problem, cycle_time_s).take(chosen), least=int(size))
+            own[chosen] = part.most_epochs
     return own
 
 

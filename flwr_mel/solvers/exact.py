@@ -65,8 +65,8 @@ class Exact:
         room = (mine.take(members) if leave_out else mine).at(best.epochs)
         samples = hand_out(self.handout, d, room, least, best.epochs)
         status = Status.OPTIMAL if best.bound == best.sum_epochs else Status.FEASIBLE
-        who, learners = able[members], len(problem)
-        whole = spread(best.epochs, learners, who), spread(samples, learners, who)
+        chosen, learners = able[members], len(problem)
+        whole = spread(best.epochs, learners, chosen), spread(samples, learners, chosen)
         return Proposal(*whole, best.bound, status, excluded)
 
 

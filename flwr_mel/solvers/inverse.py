@@ -174,9 +174,9 @@ class _Fixed:
                 high, above = middle, capacity
             else:
                 low, below = middle, capacity
-        who = np.repeat(np.arange(len(tau)), above - below)
-        batch = np.arange(1, len(who) + 1) - np.searchsorted(who, who) + below[who]
-        moment = np.sort(costs.take(who).time_s(tau[who], batch))
+        chosen = np.repeat(np.arange(len(tau)), above - below)
+        batch = np.arange(1, len(chosen) + 1) - np.searchsorted(chosen, chosen) + below[chosen]
+        moment = np.sort(costs.take(chosen).time_s(tau[chosen], batch))
         return float(moment[demand - int(below.sum()) - 1])
 
     def least_energy(self, capacity: IntArray) -> tuple[IntArray, float | None]:
@@ -193,14 +193,14 @@ class _Fixed:
         price: FloatArray = self.problem.coefficients.g2 * self.tau + self.problem.coefficients.g1
         return price
 
-    def _fill(self, capacity: IntArray, who: IntArray) -> IntArray:
+    def _fill(self, capacity: IntArray, chosen: IntArray) -> IntArray:
         """Fill learners in the order of joules per sample, each with the least batch first."""
         least = self.problem.min_samples
-        order = who[np.argsort(self._price()[who], kind="stable")]
+        order = chosen[np.argsort(self._price()[chosen], kind="stable")]
         room = capacity[order] - least
         before = np.cumsum(room) - room
         samples = np.zeros(len(self.tau), dtype=np.int64)
-        samples[order] = least + np.clip(self.problem.total_samples - least * len(who) - before, 0, room)
+        samples[order] = least + np.clip(self.problem.total_samples - least * len(chosen) - before, 0, room)
         return samples
 
     def _cheapest_set(self, capacity: IntArray, able: IntArray) -> tuple[IntArray, float]:

@@ -71,8 +71,8 @@ class Boxes:
         """Derive the ranges in closed form.
 
         tau_hi is the smaller of what the slowest learner can do on the least batch, and of
-        sum_k min((T - c0)/c2, (E_k - g0)/g2) / d: nobody trains on more samples times epochs than
-        that, and together they are d tau.
+        sum_k min((T - c0)/c2, (E_k - g0)/g2) / d: no learner can process
+        more samples times epochs than that, and their sum is d tau.
 
         Parameters
         ----------

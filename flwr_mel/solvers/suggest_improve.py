@@ -57,7 +57,7 @@ class SuggestImprove:
     Notes
     -----
     The stats hold the mean epochs over all learners after each stage: ``epochs_suggested`` (the
-    candidate's batches, everybody doing what the slowest can), ``epochs_improved`` (real numbers),
+    candidate's batches with the epochs of the slowest learner), ``epochs_improved`` (real numbers),
     ``epochs_floored`` (as published), ``epochs_repaired`` (final), and ``samples_lost`` by the floor.
     ``relaxed_optimum`` is the exact optimum tau* of the relaxed synchronous problem over the learners
     that take part. With the SDP also ``sdp_bound``, its upper bound on tau* including a margin for the
@@ -174,7 +174,7 @@ def improve(capacities: Capacities, staleness: int, samples: FloatArray) -> tupl
     tau = _raise_all(capacities, staleness, samples)
     for _ in range(_SWEEPS if staleness and len(tau) > 1 else 0):
         before = tau.sum()
-        # Who frees an epoch for the fewest samples goes first.
+        # Learners that free an epoch for the fewest samples come first.
         for i in np.argsort(capacities.relaxed(tau) - capacities.relaxed(tau + 1), kind="stable"):
             _exchange(capacities, staleness, tau, samples, int(i))
         tau = _raise_all(capacities, staleness, samples)
@@ -191,7 +191,7 @@ def _raise_all(capacities: Capacities, staleness: int, samples: FloatArray) -> F
 
 
 def _level(capacities: Capacities, samples: FloatArray) -> FloatArray:
-    """Descent on the synchronous problem: pairs exchange samples until nobody is slower than others.
+    """Descent on the synchronous problem: pairs exchange samples until all are equally fast.
 
     The slower half gives to the faster half, each pair until both can do the same; the partners
     rotate from round to round.
@@ -223,7 +223,7 @@ def _until_equal(slow: Capacities, fast: Capacities, own: FloatArray, other: Flo
 def _exchange(capacities: Capacities, staleness: int, tau: FloatArray, samples: FloatArray, i: int) -> None:
     """Find the best partner j for learner i and move samples between the two, in place.
 
-    With everybody else fixed, the pair's problem has one free number, tau_i. Capacities are minima
+    With all other learners fixed, the pair's problem has one free number, tau_i. Capacities are minima
     of convex functions, so it is searched on a grid that closes in, for all partners at once.
     """
     bottom, top = _others(tau, i)
@@ -250,7 +250,7 @@ def _exchange(capacities: Capacities, staleness: int, tau: FloatArray, samples: 
 
 
 def _others(tau: FloatArray, i: int) -> tuple[FloatArray, FloatArray]:
-    """Return the highest and the lowest tau of everybody but i and j, for each j."""
+    """Return the highest and the lowest tau of all learners but i and j, for each j."""
     limits = []
     for sign in (-1.0, 1.0):
         rest = sign * tau
@@ -294,17 +294,17 @@ def settle(capacities: Capacities, staleness: int, demand: int, epochs: IntArray
 
 
 def _in_window(capacities: Capacities, staleness: int, demand: int, epochs: IntArray, base: int) -> IntArray:
-    """Bring everybody into [base, base + c], lower whom the demand requires, then raise and exchange."""
+    """Bring all tau into [base, base + c], lower some if the demand requires it, then raise and exchange."""
     top = np.minimum(capacities.most_epochs - base, staleness)
     table = np.minimum(capacities.table(base, base + int(top.max())), demand)
-    rows, who = np.clip(epochs - base, 0, top), np.arange(len(epochs))
+    rows, chosen = np.clip(epochs - base, 0, top), np.arange(len(epochs))
     steps = np.array([*range(-_STRIDE, 0), *range(1, _STRIDE + 1)])[:, None]
     gain = np.arange(1, _STRIDE + 1)[:, None] - np.arange(_STRIDE, -1, -1)
     while True:
-        here = table[rows, who]
+        here = table[rows, chosen]
         slack = int(here.sum()) - demand
         to = rows + steps
-        change = np.where((to >= 0) & (to <= top), table[np.clip(to, 0, top), who] - here, _NEVER)
+        change = np.where((to >= 0) & (to <= top), table[np.clip(to, 0, top), chosen] - here, _NEVER)
         if slack < 0:
             # Most capacity per epoch given up.
             k = int(np.argmax(change[_STRIDE - 1]))

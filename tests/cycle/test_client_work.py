@@ -52,7 +52,7 @@ def test_hard_coded_epochs_are_learned_from_the_loader(named):
     run = Run([App(pace=1e-3 * s, own=3, named=named, reads=False, loader=True) for s in SLOW])
     run.rounds(5)
     assert len(notes(run, "does not follow its epochs")) == 1
-    assert not notes(run, "whatever its task is")
+    assert not notes(run, "same work for every task")
     for record in run.records[1:]:
         assert {row.epochs for row in record.learners} == {3}
         assert {row.epochs_done for row in record.learners} == {3.0}
@@ -82,7 +82,7 @@ def test_a_task_that_is_read_and_not_followed_shows_at_the_loader(reads):
 def test_max_steps(loader, known):
     """Counted samples show it at once, times when they stay equal while the task changes much."""
     run = run_of(own=1, max_steps=10, loader=loader)
-    assert len(notes(run, "whatever its task is")) == 1
+    assert len(notes(run, "same work for every task")) == 1
     for record in run.records[known - 1 :]:
         assert all(row.baseline for row in record.learners)
         assert record.cycle_time_s == pytest.approx(record.waited_s)
@@ -95,7 +95,7 @@ def test_max_steps_with_declared_costs_and_a_plan_that_never_changes():
     apps = [App(own=1, max_steps=2, loader=True, capability=costs)] * 3
     run = Run(apps, cycle_time_s=5.0, total_samples=1800)
     run.rounds(3)
-    assert len(notes(run, "whatever its task is")) == 1
+    assert len(notes(run, "same work for every task")) == 1
     assert all(row.baseline for row in run.records[-1].learners)
 
 
@@ -113,7 +113,7 @@ def test_clients_with_declared_costs_are_not_judged_by_their_times():
     run.rounds(3)
     run.options = Options(cycle_time_s=20.0, total_samples=1500)
     run.rounds(3)
-    assert not notes(run, "whatever its task is")
+    assert not notes(run, "same work for every task")
 
 
 def test_a_client_that_uses_all_its_samples_gets_epochs_only():
@@ -195,7 +195,7 @@ def test_without_a_report_a_client_keeps_doing_its_own_work():
         run.round(replies=bare)
     assert run.row(0).baseline
     assert not run.row(1).baseline
-    assert len(notes(run, "no report came")) == 1
+    assert len(notes(run, "has no report")) == 1
 
 
 def _bare(app, record):

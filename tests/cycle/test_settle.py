@@ -149,7 +149,7 @@ def test_large_updates_are_scaled_down_on_request():
 def test_a_client_whose_data_hardly_count():
     run = Run([App(), App(), App(pace=0.05)], cycle_time_s=1.2)
     run.rounds(4)
-    (note,) = [note for record in run.records for note in record.notes if "hardly count" in note]
+    (note,) = [note for record in run.records for note in record.notes if "little weight" in note]
     assert note.startswith("client 2: ")
     assert "average='nova-held'" in note
 

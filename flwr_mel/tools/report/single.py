@@ -19,15 +19,15 @@ from flwr_mel.tools.report.runs import Run, Work, clients, outcome, work_of
 _MOST_ROWS, _MOST_CELLS, _MOST_METRICS = 40, 60, 6
 
 #: Name, colour and rows of a client, or of a kind of clients.
-Whom = list[tuple[str, int, list[int]]]
+Groups = list[tuple[str, int, list[int]]]
 
 
 def single(run: Run) -> tuple[str, Html]:
     """Return the title and the sections of one run's report."""
     work = work_of(run)
-    kinds: Whom = [(kind, i % COLOURS, rows) for i, (kind, rows) in enumerate(work.kinds.items())]
-    every: Whom = [(work.names[k], colour, [k]) for _, colour, rows in kinds for k in rows]
-    whom = every if len(every) <= _MOST_ROWS else kinds
+    kinds: Groups = [(kind, i % COLOURS, rows) for i, (kind, rows) in enumerate(work.kinds.items())]
+    every: Groups = [(work.names[k], colour, [k]) for _, colour, rows in kinds for k in rows]
+    groups = every if len(every) <= _MOST_ROWS else kinds
     per, alone = math.ceil(len(run.records) / _MOST_CELLS), [Series(run.title, [run])]
     return run.title, m.fill(
         "single.html",
@@ -41,15 +41,15 @@ def single(run: Run) -> tuple[str, Html]:
         learning=accuracy_charts(alone),
         costs=cost_table(alone),
         kinds=[el("span", el("i"), el("b", kind), f" {len(k):,}", class_=f"k{i}") for kind, i, k in kinds],
-        row="kind of client, with its mean" if whom is kinds else "client",
+        row="kind of client, with its mean" if groups is kinds else "client",
         cell="round" if per == 1 else f"{per:,} rounds, with their mean",
-        epochs=_heat(run, work, whom, "epochs", per),
-        samples=_heat(run, work, whom, "samples", per),
-        one_round=_one_round(run, work, whom),
+        epochs=_heat(run, work, groups, "epochs", per),
+        samples=_heat(run, work, groups, "samples", per),
+        one_round=_one_round(run, work, groups),
         busy=percent(m.mean(work.values["time_share"]), 0),
         idle=short(m.mean(work.values["idle_s"]), "s"),
         why=_why(work),
-        limits=_limits(work, whom),
+        limits=_limits(work, groups),
         absent=_absent(run),
         rounds=_rounds(run),
     )
@@ -105,20 +105,20 @@ def _notes(run: Run) -> list[str]:
 
 
 def _row(name: str, colour: int, *parts: object, kind: str = "row") -> Html:
-    return el("div", el("span", name, class_="who", title=name), *parts, class_=f"{kind} k{colour}")
+    return el("div", el("span", name, class_="label", title=name), *parts, class_=f"{kind} k{colour}")
 
 
 def _foot(first: str, last: str) -> Html:
     return el("div", el("span"), el("p", el("span", first), el("span", last)), class_="row foot")
 
 
-def _heat(run: Run, work: Work, whom: Whom, key: str, per: int) -> list[Html]:
+def _heat(run: Run, work: Work, groups: Groups, key: str, per: int) -> list[Html]:
     """Draw a heat map, beginning with its scale: a row per client, a cell per `per` rounds."""
     values, lost = work.values[key], work.values["lost"] > 0
     low, high = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=0.0)
     scale = el("span", short(low), el("i", class_="ramp"), short(high), class_="scale")
     drawn = [scale, Html("</figcaption>")]
-    for name, colour, k in whom:
+    for name, colour, k in groups:
         cells = []
         for n in range(0, len(run.records), per):
             value, at = m.mean(values[k, n : n + per]), run.records[n]["cycle"]
@@ -140,7 +140,7 @@ def _bar(end: float, **pieces: tuple[float, float]) -> Html:
     return el("span", drawn, class_="bar")
 
 
-def _one_round(run: Run, work: Work, whom: Whom) -> Html:
+def _one_round(run: Run, work: Work, groups: Groups) -> Html:
     """Draw the last round with work: how long each client is busy, and T."""
     worked = np.flatnonzero(np.isfinite(work.values["time_s"]).any(axis=0))
     if not len(worked):
@@ -149,7 +149,7 @@ def _one_round(run: Run, work: Work, whom: Whom) -> Html:
     limit = float(np.nan_to_num(finite(record.get("cycle_time_s"))))
     end = 1.01 * max(limit, float(busy.max())) or 1.0
     drawn = []
-    for name, colour, k in whom:
+    for name, colour, k in groups:
         spent = float(busy[k].mean())
         bar = _bar(end, fill=(0, spent), rest=(spent, limit), stop=(limit, limit))
         drawn.append(
@@ -164,10 +164,10 @@ def _one_round(run: Run, work: Work, whom: Whom) -> Html:
     return m.fill("one_round.html", text=text, bars=[*drawn, _foot("0", short(limit, "s"))])
 
 
-def _limits(work: Work, whom: Whom) -> Iterator[Html]:
+def _limits(work: Work, groups: Groups) -> Iterator[Html]:
     """Draw how much of T and of E_k each client uses."""
     v = work.values
-    for name, colour, k in whom:
+    for name, colour, k in groups:
         time, energy = (
             _use(v["time_share"][k], v["time_s"][k], "s"),
             _use(v["energy_share"][k], v["energy_j"][k], "J"),

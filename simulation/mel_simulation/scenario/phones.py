@@ -2,7 +2,7 @@
 
 The table has 333 phones, the fastest 41 times as fast as the slowest. Scores are of inference, so only their
 ratios are used: the phone in the middle is taken for a device of known speed, and a phone with twice its
-score for one twice as fast. Nobody measured their energy: every operation costs what it costs that device.
+score for one twice as fast. Their energy was not measured: an operation costs as much as on that device.
 """
 
 from __future__ import annotations

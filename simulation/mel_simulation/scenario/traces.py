@@ -82,7 +82,7 @@ class Traces:
         return cls([np.array(trace).T for trace in found.values()])
 
     def rates_bps(self, seed: int, learners: int, cycle: int, cycle_time_s: float) -> FloatArray:
-        """Return everybody's rate in a cycle, with which both ways take as long as down and up together.
+        """Return the rate of each learner in a cycle: both ways take as long as down and up together.
 
         Learners are spread over the traces and their seconds; traces begin anew at their end.
 
