@@ -65,9 +65,17 @@ BEFORE = {
 class Truth(Protocol):
     """A fleet whose true times are hidden from the planner."""
 
-    declared: FloatArray
-    cycles: int
-    cycle_s: float
+    @property
+    def declared(self) -> FloatArray:
+        """Costs that the clients declare."""
+
+    @property
+    def cycles(self) -> int:
+        """Length."""
+
+    @property
+    def cycle_s(self) -> float:
+        """T."""
 
     def seconds(self, cycle: int, k: int, epochs: int, samples: int) -> float:
         """Return what a task really takes."""
