@@ -19,7 +19,7 @@ from rich.progress import Progress
 from flwr_mel import __version__, wire
 from flwr_mel._files import atomically
 from flwr_mel._validate import InputError, Phrase, complain, count, number
-from flwr_mel.cycle.measure import Capability
+from flwr_mel.cycle.measure import Capability, label_of
 from flwr_mel.tools import shell
 from flwr_mel.tools.meters import Meter, MeterName, choose_meter, energy_costs
 from flwr_mel.tools.profiling import ComputeCosts, Three, load_function, measure_compute
@@ -94,6 +94,8 @@ def profile(
         }
         limits = {key: value for key, value in limits.items() if value is not None}
         Capability.parse({**dict.fromkeys(wire.COEFFICIENTS, 1.0), **limits})  # before anything takes time
+        if wire.LEARNER in limits and label_of(limits) is None:
+            raise complain(wire.LEARNER, "a printable name of at most 200 characters", name)
         chosen, reasons = choose_meter(meter, watts=watts, battery_wh=battery_wh)
         busy = os.getloadavg()[0]
         with redirect_stdout(sys.stderr):  # what the function prints must not end up in our answer

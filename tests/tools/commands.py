@@ -19,7 +19,8 @@ LIMITS = ("--cycle-time", "10", "--samples", "60000")
 
 
 def run(*args: object, code: int = 0, **kwargs):
-    """Run a command in this process."""
+    """Run a command in this process, by default in a wide terminal."""
+    kwargs.setdefault("env", {"COLUMNS": "120"})
     result = CliRunner().invoke(app, [str(a) for a in args], **kwargs)
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
