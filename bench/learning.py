@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -60,17 +59,6 @@ BEFORE = {
     "bursts of load": (0.0398, 36.90),
     "driving and load": (0.0575, 23.35),
 }
-
-
-class Truth(Protocol):
-    """A fleet whose true times are hidden from the planner."""
-
-    declared: FloatArray
-    cycles: int
-    cycle_s: float
-
-    def seconds(self, cycle: int, k: int, epochs: int, samples: int) -> float:
-        """Return what a task really takes."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +199,10 @@ class Replay:
         """Share of the tasks whose link alone takes longer than T."""
         every = [self.seconds(i, k, 0, 0) for i in range(self.cycles) for k in range(LEARNERS)]
         return float(np.mean(np.array(every) > self.cycle_s))
+
+
+#: A fleet whose true times are hidden from the planner.
+Truth = Trace | Replay
 
 
 def replay(links: list[Speed], loads: list[Speed], cycles: int, rng: np.random.Generator) -> Replay:

@@ -9,10 +9,9 @@ from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
-from mel_simulation.paper.pages import write_section
 
 from bench.solvers import paper_problem
-from bench.tables import table
+from bench.tables import table, write_section
 from flwr_mel import Solution, Workload, allocate, paper_fleet
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.paper import PAPER_LAYERS

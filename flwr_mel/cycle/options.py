@@ -201,6 +201,9 @@ class Options:
             raise complain("workload", "given with a default_device of physical values", None, remedy)
         if self.total_samples is not None and (self.min_samples or 0) > self.total_samples:
             raise complain("min_samples", f"at most total_samples = {self.total_samples:,}", self.min_samples)
+        if self.shards is not None and self.cycle_time_s is None:
+            rule = "given with shards: without local data there is no baseline round to derive it from"
+            raise complain("cycle_time_s", rule, None, "Give seconds or 'best'.")
         if self.shards is not None and (self.total_samples or 0) > len(self.shards):
             rule = f"at most the {len(self.shards):,} samples of the shards"
             raise complain("total_samples", rule, self.total_samples)

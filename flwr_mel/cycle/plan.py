@@ -20,7 +20,7 @@ from flwr_mel.allocation.limiting import limiting
 from flwr_mel.allocation.problem import Limits
 from flwr_mel.costs import Coefficients
 from flwr_mel.cycle.errors import NoWork, unable_text
-from flwr_mel.cycle.fleet import Fleet, Follows
+from flwr_mel.cycle.fleet import LEAST_BEST, Fleet, Follows
 from flwr_mel.cycle.options import OnInfeasible, Options
 from flwr_mel.cycle.round_time import Pace, round_time
 from flwr_mel.cycle.state import Learner, State, Task
@@ -74,6 +74,9 @@ def plan(
         if fleet is not None:
             part = len(nodes) / max(connected, len(nodes))
             tasks = _allocated(options, record, fleet, rows, part)
+    if options.shards is not None:
+        tasks += [_first_shard(options, x, k, rows[x.key], cycle) for k, x in enumerate(first)]
+        first = []
     for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
         rows[x.key].baseline = True
         rows[x.key].time_s, rows[x.key].energy_j = _own_work(x)
@@ -125,7 +128,6 @@ def _unable(x: Learner, options: Options) -> str:
         (described and options.workload is None, _NEEDS_WORKLOAD),
         (not x.answered, x.problem or "it has not answered yet"),
         (not x.modded, x.problem or "it has no mel_mod"),
-        (options.shards is not None, _NEEDS_COSTS),
         (x.problem.startswith("its capability was rejected"), x.problem),
     )
     return next((reason for applies, reason in reasons if applies), "")
@@ -135,18 +137,23 @@ _NEEDS_WORKLOAD = (
     "it reports physical values (clock, link, power), so MelStrategy needs workload=, e.g. "
     "Workload.mlp((784, 300, 10)), to turn them into time and energy"
 )
-_NEEDS_COSTS = (
-    "it reports no costs, and without local data they cannot be measured. Use MelMod(device), a profile, or "
-    "MelStrategy(..., default_device=...)"
-)
 
 
 def _unmeasured(x: Learner, options: Options) -> bool:
-    """Whether a learner has to do the project's own work before it can be planned for."""
+    """Whether a learner has to be measured before it can be planned for."""
     if options.shards is not None:
-        return False
+        return x.estimate is None
     unknown_data = options.total_samples is None and x.data is None
     return x.estimate is None or unknown_data or (options.cycle_time_s is None and x.baseline_s is None)
+
+
+def _first_shard(options: Options, x: Learner, place: int, row: LearnerRecord, cycle: int) -> Task:
+    """Return a small task with which a learner without local data and without costs is measured."""
+    samples = min(options.min_samples or LEAST_BEST, len(options.shards or ()))
+    rows = np.random.default_rng([options.seed, cycle, place]).permutation(len(options.shards or ()))
+    row.epochs, row.samples = 1, samples
+    seed = draw_seed(options.seed, cycle, x.name)
+    return Task(x.node, x.key, cycle, 1, samples, seed, shard=rows[:samples])
 
 
 def _own_work(x: Learner) -> tuple[float, float]:

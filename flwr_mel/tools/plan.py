@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from flwr_mel.allocation import Handout, Infeasible, Reason, Solution, Solver, allocate
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.allocation.limiting import limiting
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.solution import round_up
 from flwr_mel.paper import DEFAULT_STALENESS
 from flwr_mel.solvers import EqualBatches, Exact
 from flwr_mel.solvers.exact import Exclude
-from flwr_mel.solvers.inverse import Plan, fastest, greenest
+from flwr_mel.solvers.inverse import fastest, greenest
 from flwr_mel.solvers.rate import LEAST, RESOLUTION, Rate, best_round
 from flwr_mel.solvers.schemes import SchemeName, scheme
 from flwr_mel.tools import question as q
 from flwr_mel.tools import shell
+from flwr_mel.tools.plan_table import print_table, rows_of
 from flwr_mel.tools.question import Question, limit, refuse
 from flwr_mel.tools.recommend import regimes_of
 from flwr_mel.tools.shell import bad_input, console, facts, grid, refuse_given, some, stop, title
 
 _OWN = ("staleness", "solver", "handout", "exclude", "frugality", "cover")
 _OPTIONS = q.OPTIONS | {key: f"--{key}" for key in _OWN} | {"reference_s": "--energy-per"}
-#: Fleets above this size are shown by their first and last rows; beyond the other, no search for stragglers.
-_LONG_FLEET, _ENDS, _MOST_FOR_STRAGGLERS = 60, 10, 2000
+#: No search for stragglers in larger fleets.
+_MOST_FOR_STRAGGLERS = 2000
 _FOREVER = 1e9
 _T = "Seconds per cycle, T; best: T and the samples follow from the costs. Only --fastest does without."
 _D = f"{q.SAMPLES} Only --cycle-time best does without."
@@ -183,30 +181,13 @@ def _solver(name: SolverName, handout: Handout | None, exclude: Exclude | None) 
 # Answers
 
 
-def _rows(names: Sequence[str], problem: AllocationProblem, answer: Solution | Plan) -> list[dict[str, Any]]:
-    """Return one row per learner; `limit` is what keeps it from more, `skipped` why it has no part."""
-    excluded = answer.excluded if isinstance(answer, Solution) else {}
-    limits = limiting(problem, answer.epochs, answer.samples)
-    columns = {
-        "name": names,
-        "epochs": answer.epochs.tolist(),
-        "samples": answer.samples.tolist(),
-        "time_s": answer.time_s.tolist(),
-        "energy_j": answer.energy_j.tolist(),
-        "energy_limit_j": [x if math.isfinite(x) else None for x in problem.energy_limit_j.tolist()],
-        "limit": [str(name) or None for name in limits],
-        "skipped": [excluded[k].explanation if k in excluded else None for k in range(len(names))],
-    }
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
 def _plan(question: Question, solver: Solver, name: str, everything: bool, *, hint: bool) -> None:
     """Allocate and print."""
     problem = question.problem
     solution = allocate(problem, solver, throw=False)
     if solution.diagnosis is not None:
         refuse(question, solution.diagnosis)
-    rows, tau = _rows(question.names, problem, solution), _relaxed(problem)
+    rows, tau = rows_of(question.names, problem, solution), _relaxed(problem)
     slow = _stragglers(question, solution) if hint and isinstance(solver, Exact) else None
     if question.json:
         body = {"solver": name, **_summary(solution), "relaxed_epochs": tau, "stragglers": slow}
@@ -214,7 +195,7 @@ def _plan(question: Question, solver: Solver, name: str, everything: bool, *, hi
         return
     out = console()
     title(out, f"Plan of {question.file}, solver {name}", question.headline())
-    _table(out, rows, problem.cycle_time_s, everything)
+    print_table(out, rows, problem.cycle_time_s, everything)
     gap = f"gap {solution.gap:.2%}" if solution.gap else "no gap"
     done = sorted(Counter(int(tau) for tau in solution.epochs if tau).items())
     pairs = [
@@ -286,7 +267,7 @@ def _best(question: Question, rate: Rate, least: int, everything: bool) -> None:
     question, solution, time_s = replace(question, problem=found.problem), found.solution, found.cycle_time_s
     # One pass over a task: only a learner that has no room for another sample is limited.
     limits = found.problem.replace(max_epochs=None, staleness=None)
-    rows, room = _rows(question.names, limits, solution), Capacities.of(limits).at(1)
+    rows, room = rows_of(question.names, limits, solution), Capacities.of(limits).at(1)
     for row, most in zip(rows, room.tolist(), strict=True):
         free = row["samples"] < min(most, rate.most)
         row["limit"] = None if free else "task size" if row["samples"] < most else row["limit"]
@@ -296,7 +277,7 @@ def _best(question: Question, rate: Rate, least: int, everything: bool) -> None:
         return
     out, joules = console(), float(solution.energy_j.sum())
     title(out, f"Fastest learning with {question.file}, frugality {rate.frugality:g}", question.headline())
-    _table(out, rows, time_s, everything)
+    print_table(out, rows, time_s, everything)
     gap = f"{solution.bound:,.5g}, gap {solution.gap:.2%}: no T is better by more"
     pairs = [
         ("cycle time", f"{round_up(time_s)} s"),
@@ -356,7 +337,7 @@ def _inverse(question: Question, which: str, epochs: int, everything: bool) -> N
         refuse(question, infeasible.diagnosis)
     if which == "fastest":
         problem = problem.replace(cycle_time_s=answer.cycle_time_s)
-    rows, spent = _rows(question.names, problem, answer), answer.total_energy_j
+    rows, spent = rows_of(question.names, problem, answer), answer.total_energy_j
     if question.json:
         body = {"question": which, "status": "optimal", "epochs": epochs, "makespan_s": answer.cycle_time_s}
         question.print_json({**body, "total_energy_j": spent, "learners": rows})
@@ -365,46 +346,5 @@ def _inverse(question: Question, which: str, epochs: int, everything: bool) -> N
     goal = "Shortest cycle" if which == "fastest" else "Least energy"
     detail = f"{len(problem):,} learners, {problem.total_samples:,} samples, {question.mode.upper()}"
     title(out, f"{goal} with {epochs:,} epochs of every learner in {question.file}", detail)
-    _table(out, rows, problem.cycle_time_s, everything)
+    print_table(out, rows, problem.cycle_time_s, everything)
     facts(out, [("cycle time", f"{round_up(answer.cycle_time_s)} s"), ("energy", f"{spent:.6g} J in sum")])
-
-
-def _table(out: Console, rows: Sequence[dict[str, Any]], cycle_time_s: float, everything: bool) -> None:
-    """Print what each learner gets, what that takes of its limits, and which learners are skipped."""
-    width = 10 if out.width >= 96 else 6 if out.width >= 76 else 0
-    table = grid("learner<", "epochs", "samples", f"time, {cycle_time_s:.4g} s<", "energy, J<", "limit<")
-    hidden = 0 if everything or len(rows) <= _LONG_FLEET else len(rows) - 2 * _ENDS
-    for row in rows[:_ENDS] if hidden else rows:
-        table.add_row(*_cells(row, cycle_time_s, width, out.width))
-    if hidden:
-        table.add_row(Text(f"{hidden:,} more: --all", style="dim"))
-        for row in rows[-_ENDS:]:
-            table.add_row(*_cells(row, cycle_time_s, width, out.width))
-    out.print(table)
-    out.print()
-    reasons: dict[str, list[str]] = {}
-    for row in rows:
-        if row["skipped"]:
-            reasons.setdefault(row["skipped"], []).append(row["name"])
-    for reason, names in reasons.items():
-        out.print(Text.assemble((f"Skipped, {len(names):,}: ", "bold red"), f"{some(names)}: {reason}."))
-
-
-def _cells(row: dict[str, Any], cycle_time_s: float, width: int, room: int) -> list[Text | str]:
-    name, limit_j = Text(row["name"], style="" if row["epochs"] else "dim"), row["energy_limit_j"]
-    name.truncate(max(room - 2 * width - 48, 8), overflow="ellipsis")
-    if not row["epochs"]:
-        return [name, "-", "-", Text("skipped", style="dim")]
-    time = _bar(row["time_s"], cycle_time_s, width, "cyan").append(f" {row['time_s']:.3g}")
-    energy = _bar(row["energy_j"], limit_j, width, "yellow").append(f" {row['energy_j']:.3g}")
-    energy.append("" if limit_j is None else f"/{limit_j:.3g}")
-    return [name, Text(f"{row['epochs']:,}", "bold"), f"{row['samples']:,}", time, energy, row["limit"] or ""]
-
-
-def _bar(value: float, limit: float | None, width: int, colour: str) -> Text:
-    """Draw a share of a limit; anything used shows, and only a full share fills it."""
-    if limit is None:
-        return Text(" " * width)
-    eighths = max(min(int(8 * width * value / limit), 8 * width), 1 if value > 0 else 0)
-    full, rest = divmod(eighths, 8)
-    return Text(("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width, "░")[:width], style=colour)

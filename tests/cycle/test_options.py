@@ -60,7 +60,9 @@ def test_options_that_belong_together():
     with pytest.raises(ValueError, match="workload"):
         Options(default_device=Device(1e9, 1e6, 0.1))
     with pytest.raises(ValueError, match="total_samples"):
-        Options(shards=Shards((X, Y)), total_samples=5)
+        Options(shards=Shards((X, Y)), total_samples=5, cycle_time_s=1.0)
+    with pytest.raises(ValueError, match="cycle_time_s must be given with shards"):
+        Options(shards=Shards((X, Y)))
     with pytest.raises(ValueError, match="min_samples"):
         Options(total_samples=5, min_samples=6)
 

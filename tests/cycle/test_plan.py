@@ -273,10 +273,12 @@ class TestShards:
         _, tasks, _ = plan(state, run.options, 1, ["1", "2"], 2)
         assert [task.node for task in tasks] == ["1"]
 
-    def test_costs_cannot_be_measured_without_data(self):
-        run = Run([App()], cycle_time_s=1.0, shards=Shards((self.x, self.y)))
-        with pytest.raises(NoWork, match="default_device"):
-            run.round()
+    def test_a_client_without_costs_is_measured_with_a_small_shard(self):
+        run = Run([App(), App()], cycle_time_s=1.0, shards=Shards((self.x, self.y)), min_samples=4)
+        run.round()
+        assert [(task.epochs, task.samples, len(task.shard)) for task in run.tasks] == [(1, 4, 4)] * 2
+        run.round()
+        assert sum(task.samples for task in run.tasks) > 8
 
 
 def test_a_seed_is_of_one_client_and_one_round():

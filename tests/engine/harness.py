@@ -9,7 +9,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from flwr_mel._processes import end
+from tests.processes import end
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = 20

@@ -26,14 +26,20 @@ def test_it_trains_on_synthetic_data(engine, tmp_path, ship):
         "rounds": 3,
         "data-dir": "synthetic",
     }
-    config |= {"features": 16, "classes": 4, "max-epochs": 3, "run-dir": str(tmp_path / "run")}
+    config |= {
+        "features": 16,
+        "classes": 4,
+        "max-epochs": 3,
+        "deadline-slack": 0.0,
+        "run-dir": str(tmp_path / "run"),
+    }
     config |= {"ship-data": ship, "cycle-time": 60.0 if ship else 0.0}
     engine.play("tests.examples.fleet_app", tmp_path, config=config, nodes=DEVICES)
     records = list(read_jsonl(tmp_path / "run" / "records.jsonl"))
     assert [record.cycle for record in records] == [1, 2, 3]
     for record in records:
         assert len(record.learners) == DEVICES
-        assert {row.outcome for row in record.learners if row.samples} == {Outcome.USED}
+        assert {row.outcome for row in record.learners if row.asked} == {Outcome.USED}
     # A quarter would be chance.
     assert records[-1].metrics["accuracy"] > 0.8
     with np.load(tmp_path / "run" / "model.npz") as model:

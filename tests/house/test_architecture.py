@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "flwr_mel"
 #: Each floor imports from lower ones only; the first is the ground floor, whose parts may use each other.
 FLOORS = [
-    {"wire", "_npy", "_text", "_validate", "_files", "_processes"},
+    {"wire", "_npy", "_text", "_validate", "_files"},
     {"devices", "records", "torch_counter"},
     {"costs", "paper", "clientapp"},
     {"allocation"},

@@ -53,9 +53,9 @@ def interrupted(space, env) -> tuple[Path, list[dict]]:
 
 @pytest.fixture(scope="module")
 def resumed(interrupted, call, cluster) -> Path:
-    """The same run, continued by the Message API on two nodes."""
+    """The same run, continued on two nodes."""
     run, _ = interrupted
-    said = call("simulate", "--run-dir", run, "--resume", "--api", "message", RAY_ADDRESS=cluster.address)
+    said = call("simulate", "--run-dir", run, "--resume", "--api", "classic", RAY_ADDRESS=cluster.address)
     assert "cycle 1 " not in said  # it is done
     assert f"cycle {CYCLES} of {CYCLES}" in said
     return run

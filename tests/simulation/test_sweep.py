@@ -6,8 +6,8 @@ import pytest
 from mel_simulation.sweep.cells import read_sweep
 from mel_simulation.sweep.results import read_results
 
-from tests.tools.commands import run
 from tests.simulation.tools import CYCLES, records
+from tests.tools.commands import run
 
 pytestmark = pytest.mark.engine
 

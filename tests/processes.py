@@ -38,7 +38,7 @@ def undisturbed() -> Iterator[None]:
         yield
 
 
-def _interrupt(number: int, frame: object) -> None:  # noqa: ARG001
+def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
