@@ -12,7 +12,7 @@ import pytest
 from flwr.common.config import parse_config_args
 
 from flwr_mel import Device, Workload, wire
-from flwr_mel.clientapp.capability import said
+from flwr_mel.clientapp.capability import capability_words
 from flwr_mel.costs import Coefficients
 from flwr_mel.tools.profile_command import _node_config, _transfers
 from tests.tools.commands import process, refused, run
@@ -151,7 +151,7 @@ def test_bad_files_name_the_file_and_the_fault(tmp_path, text, message):
 
 def told(run_config=None, **node_config):
     context = types.SimpleNamespace(run_config=run_config or {}, node_config=node_config)
-    return said(None, context, 1)
+    return capability_words(None, context, 1)
 
 
 def test_the_client_reads_the_profile_and_sees_changes(tmp_path, caplog):
