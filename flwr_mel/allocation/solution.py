@@ -45,7 +45,7 @@ class Reason(Enum):
     MIN_BATCH_ENERGY = "one epoch on the least batch does not fit into the energy limit"
     MIN_BATCH_DATA = "it holds fewer samples than the least batch"
     BATCH = "one epoch on the equal batch does not fit into its limits"
-    STRAGGLER = "without it the others can do more epochs in sum"
+    STRAGGLER = "without it the others can do more epochs in total"
 
     @property
     def explanation(self) -> str:

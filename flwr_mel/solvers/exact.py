@@ -1,4 +1,4 @@
-"""The exact solver: the most epochs in sum, then a hand-out of the samples."""
+"""The exact solver: the most epochs in total, then a hand-out of the samples."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def _learner(entry: Mapping[str, Any], channel: Channel) -> Learner:
         if key not in physical and other not in physical:
             raise complain(key, "given", NOTHING, remedy)
         if key != other and key in physical and other in physical:
-            raise complain(other, f"left out beside {key}, which says it", physical[other])
+            raise complain(other, f"left out beside {key}, which means the same", physical[other])
     if "tx_power_dbm" in physical:
         physical["tx_power_w"] = _derived("tx_power_dbm", physical.pop("tx_power_dbm"), watts)
     if "distance_m" in physical:

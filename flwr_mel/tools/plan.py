@@ -34,8 +34,8 @@ _OPTIONS = q.OPTIONS | {key: f"--{key}" for key in _OWN} | {"reference_s": "--en
 #: No search for stragglers in larger fleets.
 _MOST_FOR_STRAGGLERS = 2000
 _FOREVER = 1e9
-_T = "Seconds per cycle, T; best: T and the samples follow from the costs. Only --fastest does without."
-_D = f"{q.SAMPLES} Only --cycle-time best does without."
+_T = "Seconds per cycle, T; best: T and the samples follow from the costs. Not needed with --fastest."
+_D = f"{q.SAMPLES} Not needed with --cycle-time best."
 _F = "With --cycle-time best: 0 for time only, 0.25 saves much energy. Default: 0."
 _PER = "With --cycle-time best: energy limits are for so many seconds, a mean power. Default: per cycle."
 _COVER = "With --cycle-time best: share of the data that participants hold at least. Default: 1."
@@ -88,7 +88,7 @@ def plan(
     that takes, and what keeps it from more: time, energy, data, staleness or
     max_epochs.
 
-    Exit codes: 0 done, 2 bad input, 3 infeasible (stderr says what would mend
+    Exit codes: 0 done, 2 bad input, 3 infeasible (stderr states what would mend
     it), 4 the environment.
 
     Try:
@@ -115,9 +115,9 @@ def plan(
         fixed = ("solver", "handout", "exclude", "staleness", "max_epochs")
         refuse_given(f"with {asked[0]}, which fixes the epochs of all learners", *fixed)
     if fastest is not None:
-        refuse_given("with --fastest, which looks for it", "cycle_time")
+        refuse_given("with --fastest, which computes it", "cycle_time")
     elif cycle_time is None:
-        stop("--cycle-time must be given, in seconds, got nothing. Only --fastest does without")
+        stop("--cycle-time must be given, in seconds, got nothing. Not needed with --fastest")
     pose = partial(q.pose, file, energy=energy, mode=mode, layers=layers, json=json, options=_OPTIONS)
     if cycle_time == "best":
         if asked:
@@ -133,7 +133,7 @@ def plan(
         return
     refuse_given("without --cycle-time best", "frugality", "cover", "energy_per")
     if samples is None:
-        stop("--samples must be given, got nothing. Only --cycle-time best does without")
+        stop("--samples must be given, got nothing. Not needed with --cycle-time best")
     chosen = _solver(solver or SolverName.EXACT, handout, exclude)
     question = pose(
         cycle_time_s=_seconds(cycle_time),
@@ -204,11 +204,11 @@ def _plan(question: Question, solver: Solver, name: str, everything: bool, *, hi
         ("epochs", ", ".join(f"{n:,} x {epochs}" for epochs, n in done)),
         ("samples", f"{int(solution.samples.sum()):,} of {problem.total_samples:,}"),
         ("last report", f"{float(solution.time_s.max()):.4g} of {problem.cycle_time_s:.4g} s"),
-        ("energy", f"{float(solution.energy_j.sum()):.4g} J in sum"),
+        ("energy", f"{float(solution.energy_j.sum()):.4g} J in total"),
         *_rounding(tau),
     ]
     if slow is not None:
-        text = f"without {some(slow['names'])} the others could do {slow['gain']:,} more epochs in sum"
+        text = f"without {some(slow['names'])} the others could do {slow['gain']:,} more epochs in total"
         pairs.append(("stragglers", f"{text}: --exclude optimal"))
     facts(out, pairs)
 
@@ -242,7 +242,7 @@ def _rounding(tau: float | None) -> list[tuple[str, str]]:
     if tau is None:
         return []
     ratio = tau / math.floor(tau)
-    return [("tau*/floor", f"{tau:.4g} / {math.floor(tau)} = {ratio:.2f}: what whole epochs cost HA-Sync")]
+    return [("tau*/floor", f"{tau:.4g} / {math.floor(tau)} = {ratio:.2f}: loss of HA-Sync by rounding")]
 
 
 def _stragglers(question: Question, solution: Solution) -> dict[str, Any] | None:
@@ -282,7 +282,7 @@ def _best(question: Question, rate: Rate, least: int, everything: bool) -> None:
     pairs = [
         ("cycle time", f"{round_up(time_s)} s"),
         ("samples", f"{int(solution.samples.sum()):,}, one pass"),
-        ("energy", f"{joules:.4g} J in sum, {joules / time_s:.4g} W"),
+        ("energy", f"{joules:.4g} J in total, {joules / time_s:.4g} W"),
         ("rate", f"{solution.value:,.5g}"),
         ("bound", f"{gap}. The search ends at {RESOLUTION:.1%}"),
         ("server", "FedAdam(eta=0.004, beta_1=0.8, tau=1e-6) and average='nova'; see THEORY.md on eta"),
@@ -347,4 +347,4 @@ def _inverse(question: Question, which: str, epochs: int, everything: bool) -> N
     detail = f"{len(problem):,} learners, {problem.total_samples:,} samples, {question.mode.upper()}"
     title(out, f"{goal} with {epochs:,} epochs of every learner in {question.file}", detail)
     print_table(out, rows, problem.cycle_time_s, everything)
-    facts(out, [("cycle time", f"{round_up(answer.cycle_time_s)} s"), ("energy", f"{spent:.6g} J in sum")])
+    facts(out, [("cycle time", f"{round_up(answer.cycle_time_s)} s"), ("energy", f"{spent:.6g} J in total")])

@@ -69,7 +69,7 @@ def recommend(
 ) -> None:
     """Recommend a scheme and a staleness cap: what limits the fleet, candidates by predicted gain.
 
-    Exit codes: 0 done, 2 bad input, 3 infeasible (stderr says what would mend
+    Exit codes: 0 done, 2 bad input, 3 infeasible (stderr states what would mend
     it), 4 the environment.
 
     Try:
@@ -146,10 +146,10 @@ def judge(rows: Sequence[dict[str, Any]], setup: Setup, notice: str = "") -> Ver
     close = [c for c, (value, s) in trials.items() if mean - value <= max(s, spread)]
     text = f"After {setup.cycles} cycles c = {top} has the best mean accuracy, {mean:.2%}"
     if setup.seeds < 2:
-        text += ". One seed tells nothing about the spread: repeat with --seeds 3"
+        text += ". One seed does not show the spread: repeat with --seeds 3"
     elif len(close) > 1:
         others = ", ".join(map(str, close))
-        text += f", but c = {others} are within the spread over {setup.seeds} seeds: the smallest is taken"
+        text += f", but c = {others} are within the spread over {setup.seeds} seeds: the smallest is chosen"
     else:
         text += f", by more than the spread over {setup.seeds} seeds"
     return Verdict(min(close), trials, f"{text}.", notice)
@@ -162,7 +162,7 @@ def _show(
     r, best = answer.regimes, answer.best
     shell.title(out, f"Recommendation for {question.file}", question.headline())
     whole = f"{r.relaxed_epochs:.2f} epochs would fit for all, {int(r.relaxed_epochs)} whole ones"
-    data = [("data", f"stops {r.bound_by_data} learners first")] if r.bound_by_data else []
+    data = [("data", f"limits {r.bound_by_data} learners first")] if r.bound_by_data else []
     epochs = f"{r.amount}. {whole}: rounding costs HA-Sync a factor of {r.rounding:.2f}"
     shell.facts(
         out, [("epochs", epochs), ("time", _resource(r.time)), ("energy", _resource(r.energy)), *data]
@@ -181,7 +181,9 @@ def _show(
 
 
 def _resource(r: Resource) -> str:
-    return f"{r.level}. Twice of it gives {r.doubled:.2f} times the epochs; it stops {r.binds} learners first"
+    return (
+        f"{r.level}. Doubling it gives {r.doubled:.2f} times the epochs; it limits {r.binds} learners first"
+    )
 
 
 def _words(question: q.Question, answer: Recommendation, verdict: Verdict | None) -> list[tuple[str, str]]:

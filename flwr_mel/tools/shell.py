@@ -42,9 +42,9 @@ _REMEDIES = {
     errno.EPERM: f"Check the permissions, or {_ELSEWHERE}",
     errno.EROFS: "Choose a place that can be written to",
     errno.ENOENT: "Check the path",
-    errno.ENOTDIR: "A file stands where a directory is needed: check the path",
-    errno.EEXIST: "A file stands where a directory is needed: check the path",
-    errno.EISDIR: "A directory stands where a file is needed: check the path",
+    errno.ENOTDIR: "A file exists where a directory is needed: check the path",
+    errno.EEXIST: "A file exists where a directory is needed: check the path",
+    errno.EISDIR: "A directory exists where a file is needed: check the path",
 }
 
 

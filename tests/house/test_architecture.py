@@ -71,6 +71,16 @@ def test_every_module_has_its_floor():
     assert folders | modules == set(HEIGHT)
 
 
+def test_the_page_names_every_part():
+    """The table of ARCHITECTURE.md has every module and folder that is not private, and no other."""
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?) \|", page, re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([\w/.]+)`", row)} - {"simulation/"}
+    folders = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
+    modules = {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("_")}
+    assert named == folders | modules
+
+
 def test_imports_go_one_way():
     wrong = []
     for path in FILES:

@@ -54,7 +54,7 @@ def test_a_file_in_place_of_a_directory(a_run, tmp_path):
     (tmp_path / "taken").write_text("")
     said = refused("report", a_run, "--out", tmp_path / "taken" / "page.html", code=ENVIRONMENT)
     assert str(tmp_path / "taken") in said
-    assert "A file stands where a directory is needed" in said
+    assert "A file exists where a directory is needed" in said
 
 
 def test_missing_files(tmp_path):

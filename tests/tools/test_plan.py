@@ -73,11 +73,11 @@ def test_skipped_learners_are_listed_with_their_reason(paper):
 def test_stragglers_are_pointed_out_and_left_out_on_demand(straggling):
     args = ("plan", straggling, "--cycle-time", 10, "--samples", 6000, "--staleness", 1, "--min-samples", 1)
     text = " ".join(run(*args).stdout.split())
-    assert "without slow [red] the others could do 226 more epochs in sum: --exclude optimal" in text
+    assert "without slow [red] the others could do 226 more epochs in total: --exclude optimal" in text
     assert ask(*args)["stragglers"] == {"names": ["slow [red]"], "gain": 226}
     better = ask(*args, "--exclude", "optimal")
     assert sum(row["epochs"] for row in better["learners"]) == 240
-    assert better["learners"][-1]["skipped"] == "without it the others can do more epochs in sum"
+    assert better["learners"][-1]["skipped"] == "without it the others can do more epochs in total"
     assert better["stragglers"] is None
 
 
