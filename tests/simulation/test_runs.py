@@ -82,7 +82,7 @@ def test_what_a_run_leaves(resumed):
         assert row["time_s"] <= 10
         assert row["energy_j"] <= row["energy_limit_j"]
     assert found[0]["learners"][0]["energy_limit_j"] != found[1]["learners"][0]["energy_limit_j"]
-    assert json.loads((resumed / "config.json").read_text())["config"]["api"] == "message"
+    assert json.loads((resumed / "config.json").read_text())["config"]["api"] == "classic"
     assert json.loads((resumed / "summary.json").read_text())["cycles"] == CYCLES
     assert "EMBEDDED SUBSET" in (resumed / "report.html").read_text()
 
