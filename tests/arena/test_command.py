@@ -9,7 +9,7 @@ from mel_simulation.arena.setting import read_profile
 
 PROFILE = """seeds = [0]
 tuning-seed = 5
-rivals = ["fedavg", "ha-progress"]
+rivals = ["fedavg", "ha-asyn"]
 [[setting]]
 name = "tiny"
 title = "Tiny"

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flwr_mel._validate import FloatArray
-from flwr_mel.solvers.schemes import PAPER_SCHEMES, SchemeName
-from mel_simulation.scenario.config import options
+from flwr_mel.solvers.schemes import PAPER_SCHEMES
+from mel_simulation.scenario.config import RATE, options
 from mel_simulation.sweep.results import Row
 
 Key = TypeVar("Key")
@@ -68,22 +68,26 @@ def family(row: Row) -> str:
 
 
 def rule(row: Row) -> str:
-    """Name how a heterogeneity-aware scheme allocates: a hand-out or another objective, and exclusion."""
+    """Name how a heterogeneity-aware scheme allocates: its hand-out, and exclusion."""
     config = row["config"]
-    which = SchemeName(config["scheme"])
-    name = str(config["handout"]) if which in PAPER_SCHEMES else str(which.objective)
-    return name + (", stragglers out" if config["exclude"] == "optimal" else "")
+    return str(config["handout"]) + (", stragglers out" if config["exclude"] == "optimal" else "")
 
 
 def method(row: Row) -> str:
-    """Name a cell: a scheme with its c, or a baseline with its epochs."""
+    """Name a cell: a scheme with its c or frugality, or a baseline with its epochs."""
     config = row["config"]
     if config["baseline"]:
         return f"{_BASELINES[config['baseline']]}, {config['epochs']} ep."
-    if rule(row) == "progress":
-        return f"HA-Progress c = {cap(row)}"
+    if config["scheme"] == RATE:
+        return f"rate, f = {config.get('frugality', 0.0):g}"
     name = f"{family(row)}-Asyn c = {cap(row)}" if cap(row) else f"{family(row)}-Sync"
     return name if rule(row) == "proportional" else f"{name}, {rule(row)}"
+
+
+def server(row: Row) -> str:
+    """Name what the server does with the average."""
+    config = row["config"]
+    return f"Adam, eta {config.get('eta', 0.004):g}" if config.get("optimizer") == "adam" else "average"
 
 
 def setting(row: Row) -> tuple[float, float]:
