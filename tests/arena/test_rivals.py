@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from mel_simulation.arena.bout import Bout, fight
 from mel_simulation.arena.rivals import OURS, RIVALS, fedzero, tifl
+from mel_simulation.arena.rivals.fedadam import FedAdam
 from mel_simulation.arena.rivals.fedasync import FedAsync
 from mel_simulation.arena.rivals.fedavg import FedAvg
 from mel_simulation.arena.rivals.fedavgm import FedAvgM
@@ -19,10 +20,12 @@ from mel_simulation.arena.rivals.fedprox import FedProx
 from mel_simulation.arena.rivals.fedzero import FedZero
 from mel_simulation.arena.rivals.oort import Oort
 from mel_simulation.arena.rivals.ours import Allocated
+from mel_simulation.arena.rivals.rate import BestRounds
 from mel_simulation.arena.rivals.tifl import TiFL
 from mel_simulation.arena.rounds import average, epoch_seconds
 from mel_simulation.arena.setting import Setting
 from mel_simulation.arena.world import World
+from mel_simulation.scenario.config import ADAM
 
 from flwr_mel.cycle.options import Average
 
@@ -219,12 +222,12 @@ def test_fedcompass_brings_groups_home_together():
     assert models < sum(event.what == "arrive" for event in world.log)
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", [name for name in OURS if not name.startswith("rate")])
 def test_ours_keeps_time_energy_and_staleness(name):
     ours = RIVALS[name][0]
     staleness = 0 if name == "ha-sync" else 2
     world = played(ours)
-    cycle_s = world.round_s * (ours.inner if isinstance(ours, FedAvgM) else ours).cycle
+    cycle_s = world.round_s * (ours.inner if isinstance(ours, FedAvgM | FedAdam) else ours).cycle
     for some in rounds(world)[:-1]:
         epochs = [event.epochs for event in some]
         assert max(epochs) - min(epochs) <= staleness
@@ -233,14 +236,38 @@ def test_ours_keeps_time_energy_and_staleness(name):
         assert max(ends) - some[0].at_s <= cycle_s * (1 + 1e-9)
 
 
-def test_momentum_steps_as_flowers_strategy_does():
-    """Three rounds of FedAvg's averages, given to Flower's own FedAvgM."""
-    short = replace(SMALL, rounds=3.5)
-    world, averages = World(short, 0), []
-    flowers = flwr.FedAvgM(
-        initial_parameters=flower.ndarrays_to_parameters(world.model), server_momentum=0.7, min_fit_clients=1
-    )
-    rival, step = FedAvgM(FedAvg(1), 0.7), World.publish
+@pytest.mark.parametrize("power_w", [0.0, 1.0, 0.05])
+def test_rate_asks_all_in_rounds_of_one_length_that_keep_the_power(power_w):
+    world = played(BestRounds(), replace(SMALL, power_w=power_w))
+    starts = [some[0].at_s for some in rounds(world)]
+    lengths = np.diff(starts)
+    assert len(starts) > 2
+    assert lengths == pytest.approx(lengths[0])
+    for some in rounds(world):
+        assert len({event.learner for event in some}) == 8
+        assert all(event.epochs == 1 and event.samples >= 16 for event in some)
+        if power_w:
+            assert max(event.energy_j for event in some) <= power_w * lengths[0] * (1 + 1e-9)
+
+
+def test_frugality_saves_energy():
+    free = replace(SMALL, power_w=0.0)
+    fast, frugal = (played(BestRounds(f), free).energy_j() for f in (0.0, 0.25))
+    assert frugal < fast / 2
+
+
+SERVERS = [
+    (FedAvgM(FedAvg(1), 0.7), flwr.FedAvgM, {"server_momentum": 0.7}),
+    (FedAdam(FedAvg(1), 0.01), flwr.FedAdam, {"eta": 0.01, **ADAM}),
+]
+
+
+@pytest.mark.parametrize(("rival", "kind", "values"), SERVERS)
+def test_the_server_steps_as_flowers_strategy_does(rival, kind, values):
+    """Three rounds of FedAvg's averages, given to Flower's own strategy."""
+    world, averages = World(replace(SMALL, rounds=3.5), 0), []
+    flowers = kind(initial_parameters=flower.ndarrays_to_parameters(world.model), min_fit_clients=1, **values)
+    step = World.publish
 
     def watched(self, weights):
         averages.append(weights)
@@ -255,7 +282,7 @@ def test_momentum_steps_as_flowers_strategy_does():
     with mock.patch.object(World, "publish", watched):
         rival.run(world)
     assert len(averages) == 3
-    # The first step has no momentum yet, the third one is not the average any more.
+    # The third step does not lead to the average any more.
     assert any(abs(a - b).max() > 1e-3 for a, b in zip(averages[-1], world.model, strict=True))
 
 

@@ -61,13 +61,14 @@ def test_a_contestant_that_misses_the_target_counts_with_what_it_spent_and_canno
     assert neither.typical("a", "fedavg", 0, "time_s") == inf
 
 
-def test_ours_is_picked_on_the_tuning_seed_with_momentum_beside_momentum():
+def test_ours_is_picked_on_the_tuning_seed_among_those_with_the_same_server():
     rows = [row("ha-sync", 9, 10.0), row("ha-asyn", 9, 30.0), row("ha-asyn", 0, 1.0)]
     assert arena(rows, tuning=9).pick("a", "fedavg") == "ha-sync"
     assert arena(rows).pick("a", "fedavg") == "ha-asyn"
-    some = arena([*rows, row("ha-asyn-m", 9, 5.0)], tuning=9)
+    some = arena([*rows, row("ha-asyn-m", 9, 5.0), row("rate", 9, 2.0), row("rate-frugal", 9, 3.0)], tuning=9)
     assert some.pick("a", "fedavg") == "ha-sync"
     assert some.pick("a", "fedavgm") == "ha-asyn-m"
+    assert some.pick("a", "fednova-adam") == "rate"
 
 
 def test_a_target_that_few_reach_is_not_compared():
@@ -87,6 +88,17 @@ def test_best_meets_best():
     assert "| A setting | ha-asyn-m | fednova-m | 0.54" in text
     assert "| fedbuff | 2.09" in text
     assert "| A setting |  |  | - | - |  | - | - |" in blocks(arena(rows))["best"]  # nothing was tuned
+
+
+def test_ours_with_adam_meets_the_best_other_with_adam():
+    tuned = {"rate": 10.0, "rate-frugal": 12.0, "fednova-adam": 9.0, "fedavg-adam": 30.0, "fedbuff": 1.0}
+    rows = [row(name, 9, time_s) for name, time_s in tuned.items()]
+    for s in range(3):
+        rows += [row("rate", s, 10.0, 5.0), row("rate-frugal", s, 20.0, 2.0), row("fednova-adam", s, 10.0)]
+    text = blocks(arena(rows, tuning=9))["server"]
+    cells = "1.00 (1.00 to 1.00), 2.00 (2.00 to 2.00) | 0.50 (0.50 to 0.50), 5.00 (5.00 to 5.00)"
+    assert f"| A setting | fednova-adam | {cells} |" in text
+    assert "| A setting | not computed yet |" in blocks(arena(pair(OURS, THEIRS), tuning=9))["server"]
 
 
 def test_wins_and_losses_are_marked_and_counted():

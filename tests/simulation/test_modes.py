@@ -1,5 +1,10 @@
 """The app on the engine that all tests share: both APIs, both modes."""
 
+import pytest
+from mel_simulation.sweep.cells import Cell
+from mel_simulation.sweep.schedule import plan_schedule
+from mel_simulation.sweep.training import train_cell
+
 from tests.simulation.tools import CYCLES, assert_same, records
 
 
@@ -18,3 +23,22 @@ def test_federated_learning_on_uneven_data(play):
     assert {row["outcome"] for row in first["learners"]} <= {"used", "skipped"}
     assert second["metrics"]["accuracy"] > 0.3
     assert len({row["samples"] for row in first["learners"]}) > 5
+
+
+def test_rate_on_the_engine_is_the_planned_sweep(play):
+    """The strategy asks for the tasks that a sweep plans ahead; FedAdam is Flower's own here."""
+    options = {"scheme": "rate", "optimizer": "adam", "frugality": 0.25, "cycles": 4}
+    found = records(play("rate", **options))
+    cell = Cell.parse({**options, "learners": 20, "average": "nova"})
+    schedule = plan_schedule(cell)
+    for record, cycle in zip(found, schedule.cycles, strict=True):
+        asked = {row["learner"]: (row["epochs"], row["samples"]) for row in record["learners"]}
+        assert asked == {schedule.names[t.learner]: (t.epochs, t.samples) for t in cycle.tasks}
+        assert record["makespan_s"] == pytest.approx(cycle.facts["makespan_s"])
+        assert len(asked) == 20
+        length = record["cycle_time_s"]
+        assert all(row["time_s"] <= length for row in record["learners"])
+    trained = train_cell(cell, schedule)
+    reached = [record["metrics"]["accuracy"] for record in found]
+    assert reached == pytest.approx(trained["accuracy"], abs=0.01)
+    assert reached[-1] > reached[0]

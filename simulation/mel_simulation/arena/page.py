@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from flwr_mel._files import atomically
-from mel_simulation.arena.rivals import OURS
+from mel_simulation.arena import rare
+from mel_simulation.arena.rivals import OURS, server_of
 from mel_simulation.arena.verdict import Arena, Ratio, corrected
 from mel_simulation.pages import fill, markdown_table
 from mel_simulation.paper import style
 
 #: Contestants that have not been published as they are here.
-COMBINED = ("fednova-m", "fedbuff-m")
+COMBINED = ("fednova-m", "fedbuff-m", "fednova-adam", "fedbuff-adam")
 _COSTS = ("time_s", "energy_j")
 
 
@@ -31,6 +32,7 @@ def blocks(arena: Arena) -> dict[str, str]:
     return {
         "source": _source(arena),
         "best": _best(arena),
+        "server": _server(arena),
         "score": _score(arena),
         "ratios": _ratios(arena),
         "costs": _costs(arena),
@@ -63,6 +65,22 @@ def _best(arena: Arena) -> str:
         rows.append(row)
     head = ["setting", "ours", "best other", "time", "energy", "best published", "time", "energy"]
     return markdown_table(head, rows)
+
+
+def _server(arena: Arena) -> str:
+    """Compare each of ours that has Adam on the server with the best other that has it."""
+    ours = [name for name in arena.names if name in OURS and server_of(name) == "adam"]
+    others = [name for name in arena.rivals if server_of(name) == "adam"]
+    rows = []
+    for setting in arena.about["settings"]:
+        name, goal = setting["name"], arena.goal(setting["name"])
+        rival, row = arena.best(name, others), [setting["title"]]
+        row.append(rival or "not computed yet")
+        for mine in ours:
+            ratios = [arena.ratio(name, rival, goal, what, mine) for what in _COSTS]
+            row.append(", ".join(ratio.interval for ratio in ratios) if rival else "-")
+        rows.append(row)
+    return markdown_table(["setting", "best other with Adam", *(f"{n}: time, energy" for n in ours)], rows)
 
 
 def _all(arena: Arena, rival: str, what: str) -> list[Ratio]:
@@ -115,7 +133,7 @@ def _costs(arena: Arena) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if isfinite(value) else "never"
+    return f"{value:,.0f}" if isfinite(value) else "-" if isnan(value) else "never"
 
 
 def _settings(arena: Arena) -> str:
@@ -155,8 +173,8 @@ def draw(arena: Arena) -> Figure:
     style.footer(
         figure,
         "To the right of 1 ours is better. Open marks: one of the two did not reach the target in some seed. "
-        f"Bars: 95 % over {len(arena.about['seeds'])} paired seeds. -m: with server momentum, compared with "
-        "ours with server momentum.",
+        f"Bars: 95 % over {len(arena.about['seeds'])} paired seeds. Every rival is compared with the "
+        "best of ours that has the same server: plain, with momentum (-m) or with Adam (-adam).",
         arena.about["notice"],
     )
     return figure
@@ -180,7 +198,7 @@ def write(arena: Arena, out: Path) -> list[Path]:
 def update(results: Path, docs: Path) -> None:
     """Fill the generated blocks of ARENA.md and draw its figure."""
     arena = Arena.read(results)
-    fill(docs / "ARENA.md", blocks(arena))
+    fill(docs / "ARENA.md", blocks(arena) | {"rare": rare.table(results.with_name("rare.jsonl"))})
     with style.style():
         style.save(draw(arena), docs / "figures", "arena")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,19 @@ import numpy as np
 from flwr_mel._validate import IntArray, complain, count, number
 from flwr_mel.costs import Coefficients
 from flwr_mel.devices import Device
-from flwr_mel.paper import PaperFleet
+from flwr_mel.paper import PAPER_CLASSES, PaperFleet
 from mel_simulation.arena.tasks import TASKS, Task, task_of
 from mel_simulation.scenario.partition import partition
 from mel_simulation.scenario.phones import PhoneFleet
 
-FLEETS = ("paper", "phones")
-#: How data are split: by chance, by Dirichlet's distribution over the labels, or by speaker.
-IID, SPEAKERS = "iid", "speakers"
+FLEETS = ("paper", "phones", "spread", "spread-far")
+#: How data are split: by chance, by Dirichlet's distribution over the labels, by speaker, or so that the last
+#: quarter of the learners alone hold the last labels.
+IID, SPEAKERS, RARE = "iid", "speakers", "rare"
+RARE_LABELS = 2
+#: Of the fleets "spread": how many times faster the first learner is than the last, and how many times slower
+#: the links of the last quarter are in "spread-far".
+_SPREAD, _FAR = 40.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +42,12 @@ class Setting:
         Training samples that are used; 0: all.
     fleet : str
         "paper": the paper's devices, places drawn by the seed; "phones": models and links of the seed, up to
-        41 times apart in speed.
+        41 times apart in speed; "spread": the paper's links with speeds 40 times apart, the slowest learner
+        last; "spread-far": also with slower links for the slowest quarter.
     learners : int
         K.
     split : str
-        "iid", "speakers", or Dirichlet's concentration as a number.
+        "iid", "speakers", "rare", or Dirichlet's concentration as a number.
     targets : tuple of float
         Test accuracies (0 to 1) to be reached, rising; a bout is over when the last one is.
     rounds : float
@@ -82,7 +88,7 @@ class Setting:
         rising = list(self.targets) == sorted(set(self.targets)) and self.targets
         if not rising or not all(0 < target < 1 for target in self.targets):
             raise complain("targets", "rising accuracies between 0 and 1", self.targets)
-        if self.split not in (IID, SPEAKERS):
+        if self.split not in (IID, SPEAKERS, RARE):
             number("split", _alpha(self.split), above=0)
 
     @classmethod
@@ -107,18 +113,33 @@ class Setting:
         """Return the learners' devices."""
         if self.fleet == "phones":
             return PhoneFleet(seed, self.learners).devices(1)
-        return list(PaperFleet(seed, self.learners, 0.0, 0.0, 0.0).devices(1))
+        devices = list(PaperFleet(seed, self.learners, 0.0, 0.0, 0.0).devices(1))
+        return devices if self.fleet == "paper" else _spread(devices, self.fleet == "spread-far")
 
     def coefficients(self, seed: int) -> Coefficients:
         """Return what work costs each learner."""
         return Coefficients.from_devices(self.devices(seed), self.job.workload)
 
 
+def _spread(devices: list[Device], far: bool) -> list[Device]:
+    """Return devices from the fastest to the slowest; `far`: with slower links for the slowest quarter."""
+    fastest, steps = max(PAPER_CLASSES.values()), len(devices) - 1
+    slow = len(devices) - max(len(devices) // 4, 1)
+    return [
+        replace(
+            d,
+            cpu_hz=fastest * _SPREAD ** (-k / steps),
+            rate_bps=d.rate_bps / (_FAR if far and k >= slow else 1.0),
+        )
+        for k, d in enumerate(devices)
+    ]
+
+
 def _alpha(split: str) -> float:
     try:
         return float(split)
     except ValueError:
-        raise complain("split", "iid, speakers or a number", split) from None
+        raise complain("split", "iid, speakers, rare or a number", split) from None
 
 
 @lru_cache(maxsize=8)
@@ -129,11 +150,21 @@ def _parts(
     labels = task_of(task, data_dir, samples).labels
     if split == SPEAKERS:
         parts = _by_group(labels.astype(np.int64), learners, seed)
+    elif split == RARE:
+        parts = _rare(labels.astype(np.int64), learners, seed)
     else:
         parts = partition(labels, learners, None if split == IID else _alpha(split), seed)
     for part in parts:
         part.setflags(write=False)
     return tuple(parts)
+
+
+def _rare(labels: IntArray, learners: int, seed: int) -> list[IntArray]:
+    """Give the last labels to the last quarter of the learners, all others to the rest."""
+    few, last = max(learners // 4, 1), labels > labels.max() - RARE_LABELS
+    rng = np.random.default_rng([seed, 13])
+    common, theirs = (rng.permutation(np.flatnonzero(rows)) for rows in (~last, last))
+    return [*np.array_split(common, learners - few), *np.array_split(theirs, few)]
 
 
 def _by_group(groups: IntArray, learners: int, seed: int) -> list[IntArray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import exp, inf, log, sqrt
+from math import exp, inf, log, nan, sqrt
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
@@ -149,9 +149,9 @@ class Arena:
         return _ratio(logs, never, missed)
 
     def typical(self, setting: str, rival: str, target: int, what: str) -> float:
-        """Return the median cost over the seeds; infinity where half of them did not reach the target."""
+        """Return the median cost; infinite if half of the seeds missed the target, NaN without bouts."""
         found = [cost(row, target, what) for row in self.reported(setting, rival)]
-        return median(c if reached else inf for c, reached in found) if found else inf
+        return median(c if reached else inf for c, reached in found) if found else nan
 
 
 def cost(row: Row, target: int, what: str) -> tuple[float, bool]:

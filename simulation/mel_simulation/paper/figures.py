@@ -27,12 +27,14 @@ from mel_simulation.paper.rows import (
     setting,
     trained,
 )
+from mel_simulation.scenario.config import RATE
 from mel_simulation.sweep.results import Row
 
 _TARGETS = (0.955, 0.973)
 #: What the comparison with baselines shows, in this order, as far as it was run.
 COMPARED = (
-    "HA-Progress c = 2",
+    "rate, f = 0",
+    "rate, f = 0.25",
     "HA-Asyn c = 2",
     "HA-Sync",
     "FedAvg, waits, 3 ep.",
@@ -205,7 +207,8 @@ def gain_of_asynchrony(results: Sequence[Row]) -> Figure:
 
 def baselines(results: Sequence[Row]) -> Figure:
     """Draw accuracy against virtual time and energy at T = 10 s, E = 10 J, with and without allocation."""
-    groups = by(compared(results), method)
+    short = [row for row in results if row["config"]["scheme"] == RATE]
+    groups = by([*short, *compared(results)], method)
     groups = {name: groups[name] for name in COMPARED if name in groups}
     looks = {
         name: {"color": style.COLOURS[i], "marker": style.MARKERS[i], "ls": style.LINES[i]}
@@ -227,7 +230,10 @@ def baselines(results: Sequence[Row]) -> Figure:
     entries = [style.entry(name, **look) for name, look in looks.items()]
     style.legend(figure, entries, "Accuracy for time and energy, with allocation and without", 2.2)
     rows = [row for group in groups.values() for row in group]
-    limits = "T = 10 s, E = 10 J per learner; FedAvg that waits keeps neither limit."
+    limits = (
+        "T = 10 s, E = 10 J per learner; FedAvg that waits keeps neither limit. rate chooses T, keeps the "
+        "limits as a mean power and has Adam on the server."
+    )
     style.footer(figure, f"Thick: mean, thin: single seeds. {limits} {_about(rows)}")
     return figure
 
@@ -235,7 +241,13 @@ def baselines(results: Sequence[Row]) -> Figure:
 def compared(results: Sequence[Row], where: tuple[float, float] = (10.0, 10.0)) -> list[Row]:
     """Return the cells of the comparison with baselines: shipped data, the paper's average, one (T, E)."""
     rows = [r for r in trained(results) if is_like(r, mode="pl", average="data", exclude="infeasible")]
-    return [row for row in rows if setting(row) == where and row["config"]["energy-spread"] == 2.5]
+    return [
+        row
+        for row in rows
+        if setting(row) == where
+        and row["config"]["energy-spread"] == 2.5
+        and row["config"].get("optimizer", "average") == "average"
+    ]
 
 
 FIGURES: dict[str, Callable[[Sequence[Row]], Figure]] = {
@@ -247,12 +259,23 @@ FIGURES: dict[str, Callable[[Sequence[Row]], Figure]] = {
 }
 
 
-def draw(results: Sequence[Row], out: Path) -> list[Path]:
-    """Draw every figure for which there are cells, as PNG; the same rows give the same bytes."""
+def draw(results: Sequence[Row], out: Path, rates: Sequence[Row] = ()) -> list[Path]:
+    """Draw every figure for which there are cells, as PNG; the same rows give the same bytes.
+
+    Parameters
+    ----------
+    results : sequence of dict
+        Cells of the paper and of baselines.
+    out : Path
+        Directory of the figures.
+    rates : sequence of dict
+        Cells of the profile `rate`, for the comparison with baselines.
+    """
     paths = []
     for name, make in FIGURES.items():
-        ready = bool(compared(results)) if name == "baselines" else bool(trained(plain(results)))
+        with_short = name == "baselines"
+        ready = bool(compared(results)) if with_short else bool(trained(plain(results)))
         if ready:
             with style.style():
-                paths.append(style.save(make(results), out, name))
+                paths.append(style.save(make([*results, *rates] if with_short else results), out, name))
     return paths

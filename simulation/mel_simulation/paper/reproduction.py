@@ -21,6 +21,8 @@ from mel_simulation.sweep.results import Row, read_results
 
 #: Committed results of the reproduction.
 SOURCES = ("headline", "past", "paper")
+#: Those of README's first table.
+RATES = "rate"
 
 
 def read_lemma(path: Path) -> list[Row]:
@@ -52,11 +54,13 @@ def update(results: Path, docs: Path, readme: Path) -> None:
     """Fill the pages and draw the figures from the committed results."""
     paths = [results / f"{name}.jsonl" for name in SOURCES]
     rows, lemma = [row for path in paths for row in read_results(path)], read_lemma(results / "lemma.jsonl")
-    varied = results / "variations.jsonl"
-    found = blocks(rows, [*paths, varied], read_results(varied)) | {"lemma": tables.lemma(lemma)}
+    varied, short = results / "variations.jsonl", results / f"{RATES}.jsonl"
+    rates = read_results(short)
+    found = blocks(rows, [*paths, varied, short], read_results(varied)) | {"lemma": tables.lemma(lemma)}
+    found["paper-result"] = tables.paper_result(rows, rates)
     fill(docs / "REPRODUCTION.md", found)
-    fill(readme, {"headline": tables.headline(rows)})
-    draw(rows, docs / "figures")
+    fill(readme, {"headline": tables.headline(rows), "paper-result": found["paper-result"]})
+    draw(rows, docs / "figures", rates)
     with style.style():
         style.save(draw_lemma(lemma), docs / "figures", "lemma1")
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flwr_mel._validate import FloatArray
-from flwr_mel.solvers.schemes import SchemeName
-from mel_simulation.scenario.config import options
+from flwr_mel.solvers.schemes import PAPER_SCHEMES
+from mel_simulation.scenario.config import RATE, options
 from mel_simulation.sweep.results import Row
 
 Key = TypeVar("Key")
@@ -51,7 +51,7 @@ def plain(rows: Iterable[Row]) -> list[Row]:
         row
         for row in rows
         if is_like(row, **PLAIN, solver="exact", mobility=0.0)
-        and row["config"]["scheme"] in tuple(SchemeName)
+        and row["config"]["scheme"] in PAPER_SCHEMES
         and row["config"]["energy"]
         and all(row["config"].get(key, usual) == usual for key, usual in USUAL.items())
     ]
@@ -68,25 +68,26 @@ def family(row: Row) -> str:
 
 
 def rule(row: Row) -> str:
-    """Name how a heterogeneity-aware scheme allocates: a hand-out or another objective, and exclusion.
-
-    Stored results also have schemes that are gone, such as ha-progress of version 0.2.
-    """
+    """Name how a heterogeneity-aware scheme allocates: its hand-out, and exclusion."""
     config = row["config"]
-    paper = config["scheme"] in tuple(SchemeName)
-    name = str(config["handout"] if paper else config["scheme"].removeprefix("ha-"))
-    return name + (", stragglers out" if config["exclude"] == "optimal" else "")
+    return str(config["handout"]) + (", stragglers out" if config["exclude"] == "optimal" else "")
 
 
 def method(row: Row) -> str:
-    """Name a cell: a scheme with its c, or a baseline with its epochs."""
+    """Name a cell: a scheme with its c or frugality, or a baseline with its epochs."""
     config = row["config"]
     if config["baseline"]:
         return f"{_BASELINES[config['baseline']]}, {config['epochs']} ep."
-    if rule(row) == "progress":
-        return f"HA-Progress c = {cap(row)}"
+    if config["scheme"] == RATE:
+        return f"rate, f = {config.get('frugality', 0.0):g}"
     name = f"{family(row)}-Asyn c = {cap(row)}" if cap(row) else f"{family(row)}-Sync"
     return name if rule(row) == "proportional" else f"{name}, {rule(row)}"
+
+
+def server(row: Row) -> str:
+    """Name what the server does with the average."""
+    config = row["config"]
+    return f"Adam, eta {config.get('eta', 0.004):g}" if config.get("optimizer") == "adam" else "average"
 
 
 def setting(row: Row) -> tuple[float, float]:

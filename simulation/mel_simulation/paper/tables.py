@@ -27,6 +27,7 @@ from mel_simulation.paper.rows import (
     plain,
     rule,
     seeds_by_position,
+    server,
     setting,
     spread,
     trained,
@@ -139,7 +140,7 @@ def rules(results: Iterable[Row]) -> str:
     head = [
         "data",
         "c",
-        "hand-out or objective",
+        "hand-out",
         "average",
         "accuracy, %",
         "J per cycle",
@@ -181,7 +182,7 @@ def baselines(results: Sequence[Row], where: tuple[float, float], only: Sequence
         The lines; by default all schemes with c = 0 or 2 and all baselines.
     """
     own = [r for r in compared(results, where) if r["config"]["baseline"] or family(r) == "HA"]
-    own = [r for r in own if r["config"]["baseline"] or rule(r) in ("progress", "proportional")]
+    own = [r for r in own if r["config"]["baseline"] or rule(r) == "proportional"]
     groups = by([r for r in own if r["config"]["baseline"] or cap(r) in (0, 2)], method)
     names = [name for name in only or groups if name in groups]
     everything = [row for name in names for row in groups[name]]
@@ -204,8 +205,34 @@ def _range(values: Sequence[float]) -> str:
 
 
 def headline(results: Sequence[Row]) -> str:
-    """Return README's table."""
+    """Return the paper's schemes beside baselines."""
     return baselines(results, (10.0, 10.0), COMPARED)
+
+
+def paper_result(results: Sequence[Row], rates: Sequence[Row], goal: float = 0.955) -> str:
+    """Return README's table: time and energy to an accuracy on the paper's fleet.
+
+    Parameters
+    ----------
+    results : sequence of dict
+        The paper's schemes and baselines.
+    rates : sequence of dict
+        Cells of the profile `rate`.
+    goal : float
+        The accuracy.
+    """
+    shown = ("HA-Asyn c = 2", "HA-Sync", "FedAvg, waits, 3 ep.")
+    groups = by([*rates, *compared(results)], lambda row: (server(row), method(row)))
+    order = sorted(groups, key=lambda key: (not key[1].startswith("rate"), key[0] != "average", key))
+    lines = []
+    for key in (key for key in order if key[0] != "average" or key[1] in shown):
+        group = groups[key]
+        costs = [_range([cost_to(row, goal, cost) for row in group]) for cost in ("makespan_s", "energy_j")]
+        broken = mean(act["broken"] for row in group for act in row["acts"])
+        beyond = f"{broken:.0f} of {group[0]['config']['learners']}"
+        lines.append([key[1], key[0], *costs, str(len(group)), beyond])
+    head = ["", "server", f"s to {100 * goal:g} %", f"J to {100 * goal:g} %", "placements"]
+    return markdown_table([*head, "learners beyond a limit"], lines)
 
 
 def lemma(rows: Sequence[Row]) -> str:

@@ -78,11 +78,9 @@ def plan_schedule(cell: Cell) -> Schedule:
         try:
             if cell.config.scheme == RATE and not cell.baseline:
                 problem, epochs, samples, used, facts, pace = _rate(cell, problem, pace)
-                tasks = _tasks(cell.config, number, [(k, names[k]) for k in order], epochs, samples, used)
-                cycles.append(PlannedCycle(number, tasks, _facts(problem, tasks, facts)))
-                continue
-            plan = _baseline if cell.baseline else _scheme
-            epochs, samples, used, facts = plan(cell, number, problem)
+            else:
+                plan = _baseline if cell.baseline else _scheme
+                epochs, samples, used, facts = plan(cell, number, problem)
         except Infeasible as infeasible:
             return Schedule((), names, str(infeasible.diagnosis))
         tasks = _tasks(cell.config, number, [(k, names[k]) for k in order], epochs, samples, used)
