@@ -276,18 +276,18 @@ def _tightest(mine: Capacities, epochs: int) -> list[str]:
 def paper_rule(regimes: Regimes, most: int) -> Advice:
     """Apply the two steps of the paper's Discussion, for c up to `most`."""
     levels = {regimes.time.level, regimes.energy.level}
-    levels = f"time is {regimes.time.level}, energy {regimes.energy.level}, epochs {regimes.amount}"
+    state = f"time is {regimes.time.level}, energy {regimes.energy.level}, epochs {regimes.amount}"
     few = tuple(range(1, min(most, 2) + 1))
     many = tuple(range(3, most + 1)) or few
     if regimes.amount is Level.LOW:
-        return Advice("ha-asyn", few, f"{levels}: in the very low region c = 1 and 2 may suffice")
+        return Advice("ha-asyn", few, f"{state}: in the very low region c = 1 and 2 may suffice")
     if regimes.amount is Level.HIGH:
-        return Advice("ha-asyn", many, f"{levels}: with abundant resources use c of 3 or more")
+        return Advice("ha-asyn", many, f"{state}: with abundant resources use c of 3 or more")
     if Level.HIGH in levels:
-        return Advice("ha-asyn", many, f"{levels}: a resource is abundant, use c of 3 or more")
+        return Advice("ha-asyn", many, f"{state}: a resource is abundant, use c of 3 or more")
     if Level.LOW in levels:
-        return Advice("ha-asyn", few, f"{levels}: a resource is low")
-    return Advice("ha-sync", (0,), f"{levels}: in the medium range HA-Sync works best")
+        return Advice("ha-asyn", few, f"{state}: a resource is low")
+    return Advice("ha-sync", (0,), f"{state}: in the medium range HA-Sync works best")
 
 
 # Step two: candidates by predicted gain, and the c that are worth a try
