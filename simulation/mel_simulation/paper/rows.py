@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flwr_mel._validate import FloatArray
-from flwr_mel.solvers.schemes import PAPER_SCHEMES
+from flwr_mel.solvers.schemes import SchemeName
 from mel_simulation.scenario.config import RATE, options
 from mel_simulation.sweep.results import Row
 
@@ -51,7 +51,7 @@ def plain(rows: Iterable[Row]) -> list[Row]:
         row
         for row in rows
         if is_like(row, **PLAIN, solver="exact", mobility=0.0)
-        and row["config"]["scheme"] in PAPER_SCHEMES
+        and row["config"]["scheme"] in tuple(SchemeName)
         and row["config"]["energy"]
         and all(row["config"].get(key, usual) == usual for key, usual in USUAL.items())
     ]
