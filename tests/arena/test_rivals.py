@@ -236,9 +236,9 @@ def test_ours_keeps_time_energy_and_staleness(name):
         assert max(ends) - some[0].at_s <= cycle_s * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("power_w", [0.0, 1.0, 0.05])
+@pytest.mark.parametrize("power_w", [0.0, 1.0, 0.2])
 def test_rate_asks_all_in_rounds_of_one_length_that_keep_the_power(power_w):
-    world = played(BestRounds(), replace(SMALL, power_w=power_w))
+    world = played(BestRounds(), replace(SMALL, power_w=power_w, rounds=12))
     starts = [some[0].at_s for some in rounds(world)]
     lengths = np.diff(starts)
     assert len(starts) > 2
@@ -271,6 +271,8 @@ def test_the_server_steps_as_flowers_strategy_does(rival, kind, values):
 
     def watched(self, weights):
         averages.append(weights)
+        # From the same bits: Adam makes large steps of tiny differences.
+        flowers.current_weights = self.model
         step(self, weights)
         result = flower.FitRes(
             flower.Status(flower.Code.OK, ""), flower.ndarrays_to_parameters(weights), 1, {}

@@ -223,7 +223,7 @@ def baselines(results: Sequence[Row]) -> Figure:
             y = np.array([row["accuracy"][:length] for row in group])
             for one, curve in zip(x, y, strict=True):
                 axes.plot(one, curve, color=looks[name]["color"], lw=0.4, alpha=0.5)
-            axes.plot(x.mean(axis=0), y.mean(axis=0), **looks[name])
+            axes.plot(x.mean(axis=0), y.mean(axis=0), markevery=-(-length // 12), **looks[name])
         style.percent_axis(axes, [0.85, max(max(row["accuracy"]) for g in groups.values() for row in g)])
         axes.set_xlabel(label)
     panels[0][0].set_ylabel("test accuracy (%)")
