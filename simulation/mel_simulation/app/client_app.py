@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import Client, NumPyClient
 from flwr.clientapp import ClientApp
@@ -35,6 +36,7 @@ def work(
             f"the server has {asked['train-samples']} training samples, this machine "
             f"{len(dataset_of(config).train_y)}: give both the same data-dir"
         )
+    weights = [np.asarray(w, dtype=np.float32) for w in weights]  # Flower's FedAdam makes float64 of them
     new, samples, loss = learn(config, weights, task, learner, batch=int(asked["batch-size"]))
     return new, samples, {"loss": loss}
 

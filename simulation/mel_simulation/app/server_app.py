@@ -9,6 +9,7 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.common import Scalar, log, ndarrays_to_parameters
 from flwr.server import Server, ServerAppComponents, ServerConfig, SimpleClientManager
@@ -103,7 +104,7 @@ class Keeper:
         """Return loss and accuracy on the test set; a run whose records cannot be written ends here."""
         if self.failure is not None:
             raise self.failure
-        self.weights = weights
+        self.weights = weights = [np.asarray(w, dtype=np.float32) for w in weights]
         data = dataset_of(self.config)
         return evaluate(weights, data.test_x, data.test_y)
 
