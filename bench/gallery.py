@@ -57,7 +57,7 @@ def measure(name: str, fleet: str, out: Path, env: dict[str, str]) -> dict[str, 
 
 
 def seconds_to(done: Run, target: float) -> float | None:
-    """Return the time from the start of the first round to an accuracy; None: it was not reached."""
+    """Return the time from the first training to an accuracy; None: it was not reached."""
     times = (seconds - done.began_s for seconds, accuracy in done.accuracies.values() if accuracy >= target)
     return next(times, None)
 

@@ -113,8 +113,8 @@ class Run:
 
     @property
     def began_s(self) -> float:
-        """When the first round began, as Flower's log says."""
-        return next(seconds for seconds, text in self.lines if re.search(r"\[ROUND 1\b", text))
+        """When the first device began to train: Ray and the app were loaded before."""
+        return next(seconds for seconds, text in self.lines if "the first task of this process" in text)
 
 
 @contextmanager

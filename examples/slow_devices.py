@@ -4,6 +4,7 @@ from time import monotonic, sleep
 
 #: Seconds that the device of each partition takes for one epoch of one sample. The runner writes them.
 SECONDS = (0.0,)
+_started = []
 
 
 def slow_mod(message, context, call_next):
@@ -14,6 +15,10 @@ def slow_mod(message, context, call_next):
     message, context, call_next
         As Flower calls a mod.
     """
+    if not _started:
+        # For `Run.began_s`: Flower's own line of round 1 comes before Ray and the app are loaded.
+        print("the first task of this process starts", flush=True)
+        _started.append(True)
     start = monotonic()
     reply = call_next(message, context)
     if message.metadata.message_type == "train" and reply.has_content():
