@@ -1,6 +1,7 @@
-"""The virtual clock: who is busy how long, what it costs; and a check that finds every false entry."""
+"""The virtual clock: how long each learner is busy, what it costs; and a check of every entry."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -31,7 +32,22 @@ def test_a_job_takes_and_costs_what_the_formulas_say(world):
     assert job.energy_j == pytest.approx(c.g2[2] * work + c.g1[2] * 10 + c.g0[2])
 
 
-def test_nobody_does_two_things_at_once(world):
+def test_jitter_gives_each_job_a_factor_that_no_contestant_knows():
+    plain, shaken = World(SMALL, 0), World(replace(SMALL, jitter=0.2), 0)
+    planned = [plain.send(k, 1) for k in range(4)]
+    jobs = [shaken.send(k, 1) for k in range(4)]
+    factors = [b.due_s / a.due_s for a, b in zip(planned, jobs, strict=True)]
+    assert len(set(factors)) == 4
+    assert all(0.8 <= factor <= 1.2 for factor in factors)
+    assert [b.energy_j / a.energy_j for a, b in zip(planned, jobs, strict=True)] == pytest.approx(factors)
+    assert shaken.round_s == plain.round_s
+    while shaken.wait() is not None:
+        pass
+    assert audit(shaken.costs, shaken.log, shaken.looks, factor=partial(shaken.setting.factor, 0)) == []
+    assert audit(shaken.costs, shaken.log, shaken.looks) != []
+
+
+def test_no_learner_does_two_things_at_once(world):
     world.send(0, 1)
     with pytest.raises(RuntimeError, match="learner 0 is busy"):
         world.send(0, 1)
@@ -53,7 +69,7 @@ def test_a_job_that_is_called_off_costs_its_share_and_frees_the_learner(world):
     world.call_off(job)
     assert world.idle(3)
     assert world.energy_j() == pytest.approx(job.energy_j / 2)
-    assert world.wait() is None  # nobody else is out: the time runs up
+    assert world.wait() is None  # no other learner is out: the time runs up
     assert world.over
 
 

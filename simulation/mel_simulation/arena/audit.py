@@ -5,7 +5,7 @@ Written without a look at `World`'s bookkeeping: costs come from the paper's for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from flwr_mel.costs import Coefficients
@@ -15,7 +15,11 @@ _CLOSE = 1e-9
 
 
 def audit(
-    costs: Coefficients, log: Sequence[Event], looks: Sequence[Look], power_w: float = 0.0
+    costs: Coefficients,
+    log: Sequence[Event],
+    looks: Sequence[Look],
+    power_w: float = 0.0,
+    factor: Callable[[int], float] = lambda _: 1.0,
 ) -> list[str]:
     """Return what is wrong with a bout; empty: nothing.
 
@@ -29,6 +33,8 @@ def audit(
         The curve that is to be believed.
     power_w : float
         The power limit of a job; 0: none.
+    factor : callable
+        By how much a job differs from its costs.
     """
     wrong: list[str] = []
     open_jobs: dict[int, Event] = {}
@@ -54,9 +60,16 @@ def audit(
             wrong.append(f"job {event.job} comes back at {event.at_s:g} s and is not out")
         else:
             sent = open_jobs.pop(event.job)
-            wrong += _returned(costs, sent, event, power_w)
+            wrong += _returned(
+                factor(sent.job) * _time(costs, sent, power_w),
+                factor(sent.job) * _energy(costs, sent),
+                sent,
+                event,
+            )
             spans.append((sent.at_s, event.at_s, event.energy_j))
-    spans += [(e.at_s, e.at_s + _time(costs, e, power_w), _energy(costs, e)) for e in open_jobs.values()]
+    for e in open_jobs.values():
+        takes, spends = factor(e.job) * _time(costs, e, power_w), factor(e.job) * _energy(costs, e)
+        spans.append((e.at_s, e.at_s + takes, spends))
     for look in looks:
         spent = sum(_spent(span, look.at_s) for span in spans)
         if abs(spent - look.energy_j) > _CLOSE * max(1.0, spent):
@@ -64,8 +77,7 @@ def audit(
     return wrong
 
 
-def _returned(costs: Coefficients, sent: Event, event: Event, power_w: float) -> list[str]:
-    takes, costs_j = _time(costs, sent, power_w), _energy(costs, sent)
+def _returned(takes: float, costs_j: float, sent: Event, event: Event) -> list[str]:
     lasted = event.at_s - sent.at_s
     if event.what == "arrive":
         if abs(lasted - takes) > _CLOSE * max(1.0, takes, event.at_s):

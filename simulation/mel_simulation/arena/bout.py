@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -50,8 +51,12 @@ class Bout:
     def as_dict(self) -> dict[str, Any]:
         """Return all that the result depends on."""
         where = asdict(self.setting)
-        for key in ("data_dir", "title", *(() if self.setting.throttled else ("throttled",))):
+        for key in ("data_dir", "title"):
             del where[key]
+        # What is off is left out, so that keys of bouts outlive new fields.
+        for key in ("throttled", "jitter"):
+            if not where[key]:
+                del where[key]
         rival = RIVALS[self.rival][self.choice]
         whole = {"setting": where, "rival": self.rival, "with": _described(rival), "seed": self.seed}
         return whole if self.until_s is None else {**whole, "until_s": self.until_s}
@@ -83,7 +88,8 @@ def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
     world = World(bout.setting, bout.seed, inf if bout.until_s is None else bout.until_s)
     RIVALS[bout.rival][bout.choice].run(world)
     limit = bout.setting.power_w if bout.setting.throttled else 0.0
-    if wrong := audit(world.costs, world.log, world.looks, limit):
+    factor = partial(bout.setting.factor, bout.seed)
+    if wrong := audit(world.costs, world.log, world.looks, limit, factor):
         raise BrokenBout(f"{bout.rival} in {bout.setting.name}, seed {bout.seed}: {'; '.join(wrong[:3])}")
     reached = []
     for target in bout.setting.targets:

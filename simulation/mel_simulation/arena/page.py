@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from math import isfinite, isnan
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -54,16 +55,14 @@ def _best(arena: Arena) -> str:
     ours = [name for name in arena.names if name in OURS]
     published = [name for name in arena.rivals if name not in COMBINED]
     rows = []
-    for setting in arena.about["settings"]:
-        name, goal = setting["name"], arena.goal(setting["name"])
-        mine, row = arena.best(name, ours), [setting["title"]]
-        row.append(mine)
+    for name, i, target in _targets(arena):
+        mine = arena.best(name, ours)
+        row = [name, target, mine]
         for among in (arena.rivals, published):
             rival = arena.best(name, among)
-            ratios = [arena.ratio(name, rival, goal, what, mine) for what in _COSTS] if mine and rival else []
-            row += [rival, *(ratio.interval for ratio in ratios)] if ratios else ["", "-", "-"]
+            row += [rival, *(arena.ratio(name, rival, i, what, mine).interval for what in _COSTS)]
         rows.append(row)
-    head = ["setting", "ours", "best other", "time", "energy", "best published", "time", "energy"]
+    head = ["setting", "target", "ours", "best other", "time", "energy", "best published", "time", "energy"]
     return markdown_table(head, rows)
 
 
@@ -72,15 +71,18 @@ def _server(arena: Arena) -> str:
     ours = [name for name in arena.names if name in OURS and server_of(name) == "adam"]
     others = [name for name in arena.rivals if server_of(name) == "adam"]
     rows = []
-    for setting in arena.about["settings"]:
-        name, goal = setting["name"], arena.goal(setting["name"])
-        rival, row = arena.best(name, others), [setting["title"]]
-        row.append(rival or "not computed yet")
-        for mine in ours:
-            ratios = [arena.ratio(name, rival, goal, what, mine) for what in _COSTS]
-            row.append(", ".join(ratio.interval for ratio in ratios) if rival else "-")
-        rows.append(row)
-    return markdown_table(["setting", "best other with Adam", *(f"{n}: time, energy" for n in ours)], rows)
+    for name, i, target in _targets(arena):
+        rival = arena.best(name, others)
+        pairs = [[arena.ratio(name, rival, i, what, mine).interval for what in _COSTS] for mine in ours]
+        rows.append([name, target, rival, *(", ".join(pair) for pair in pairs)])
+    head = ["setting", "target", "best other with Adam", *(f"{n}: time, energy" for n in ours)]
+    return markdown_table(head, rows)
+
+
+def _targets(arena: Arena) -> list[tuple[str, int, str]]:
+    """Return all targets of all settings: the setting, the target's index, and how it is shown."""
+    settings = arena.about["settings"]
+    return [(s["name"], i, f"{100 * t:g} %") for s in settings for i, t in enumerate(s["targets"])]
 
 
 def _all(arena: Arena, rival: str, what: str) -> list[Ratio]:
@@ -142,8 +144,10 @@ def _settings(arena: Arena) -> str:
         limit = f"{s['power_w']:g} W" + (", all" if s["throttled"] else "") if s["power_w"] else "none"
         targets = ", ".join(f"{100 * t:g} %" for t in s["targets"])
         data = f"{s['samples']:,}" if s["samples"] else "all"
-        rows.append([s["name"], s["title"], s["fleet"], data, targets, limit, f"{s['rounds']:g}"])
-    head = ["name", "setting", "devices", "samples", "targets", "power limit", "rounds"]
+        ends = [row["curve"][-1][1] for row in arena.reported(s["name"], "fedavg")]
+        end = f"{100 * mean(ends):.1f} %" if ends else "-"
+        rows.append([s["name"], s["title"], s["fleet"], data, targets, end, limit, f"{s['rounds']:g}"])
+    head = ["name", "setting", "devices", "samples", "targets", "FedAvg ends at", "power limit", "rounds"]
     return markdown_table(head, rows)
 
 

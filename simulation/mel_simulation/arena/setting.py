@@ -57,6 +57,9 @@ class Setting:
     throttled : bool
         Whether devices keep the limit themselves, whoever gives them work: a job takes as long as its energy
         at `power_w`. Otherwise only contestants that plan with it keep it.
+    jitter : float
+        How far time and energy of a job may be from what the cost model says, as a share: each job has a
+        factor of its own between 1 - jitter and 1 + jitter, which no contestant knows.
     data_dir : str
         Where the data are; empty: where the simulation looks for them. Not part of the result.
     """
@@ -72,6 +75,7 @@ class Setting:
     rounds: float = 20.0
     power_w: float = 1.0
     throttled: bool = False
+    jitter: float = 0.0
     data_dir: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -82,6 +86,8 @@ class Setting:
         count("learners", self.learners, least=2)
         number("rounds", self.rounds, above=0)
         number("power_w", self.power_w, least=0)
+        if number("jitter", self.jitter, least=0) >= 1:
+            raise complain("jitter", "below 1", self.jitter)
         if self.throttled and not self.power_w:
             raise complain("throttled", "false where there is no power_w", self.throttled)
         object.__setattr__(self, "targets", tuple(self.targets))
@@ -115,6 +121,12 @@ class Setting:
             return PhoneFleet(seed, self.learners).devices(1)
         devices = list(PaperFleet(seed, self.learners, 0.0, 0.0, 0.0).devices(1))
         return devices if self.fleet == "paper" else _spread(devices, self.fleet == "spread-far")
+
+    def factor(self, seed: int, job: int) -> float:
+        """Return by how much a job's time and energy differ from the cost model's."""
+        if not self.jitter:
+            return 1.0
+        return float(np.random.default_rng([seed, 17, job]).uniform(1 - self.jitter, 1 + self.jitter))
 
     def coefficients(self, seed: int) -> Coefficients:
         """Return what work costs each learner."""

@@ -184,7 +184,9 @@ class World:
         some = np.zeros(len(self), dtype=np.int64)
         many = some.copy()
         some[learner], many[learner] = epochs, len(rows)
-        takes, costs = float(self.seconds(some, many)[learner]), float(self.joules(some, many)[learner])
+        factor = self.setting.factor(self.seed, self._sent)
+        takes = factor * float(self.seconds(some, many)[learner])
+        costs = factor * float(self.joules(some, many)[learner])
         job = Job(
             self._sent, learner, epochs, rows, self.version, self.now, self.now + takes, costs, proximal
         )

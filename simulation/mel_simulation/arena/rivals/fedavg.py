@@ -8,6 +8,7 @@ learners are always dropped; what they spent by then is spent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -34,7 +35,8 @@ class FedAvg:
         """Send all, wait for those within the deadline, average by what they hold."""
         takes = epoch_seconds(world, self.epochs)
         # The deadline lets the given share of the learners report.
-        deadline = float(np.sort(takes)[int(np.ceil(self.present * len(world))) - 1]) * (1 + 1e-9)
+        last = float(np.sort(takes)[int(np.ceil(self.present * len(world))) - 1])
+        deadline = last * (1 + 1e-9) if self.present < 1 else inf
         while not world.over:
             until = world.now + deadline
             back = gather(world, [world.send(k, self.epochs) for k in range(len(world))], until)
