@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from math import isfinite, isnan
+from math import isfinite
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -36,7 +36,6 @@ def blocks(arena: Arena) -> dict[str, str]:
         "server": _server(arena),
         "score": _score(arena),
         "ratios": _ratios(arena),
-        "costs": _costs(arena),
         "settings": _settings(arena),
     }
 
@@ -115,27 +114,6 @@ def _ratios(arena: Arena) -> str:
         pairs = zip(*(_all(arena, rival, what) for what in _COSTS), strict=True)
         rows.append([rival, *(f"{_marked(time)}, {_marked(energy)}" for time, energy in pairs)])
     return markdown_table(head, rows)
-
-
-def _costs(arena: Arena) -> str:
-    """Return the median seconds and joules to the target of each setting."""
-    goals = {s["name"]: arena.goal(s["name"]) for s in arena.about["settings"]}
-    targets = [f"{s['name']} ({100 * s['targets'][goals[s['name']]]:g} %)" for s in arena.about["settings"]]
-    rows = [
-        [
-            name,
-            *(
-                ", ".join(_number(arena.typical(setting, name, goal, what)) for what in _COSTS)
-                for setting, goal in goals.items()
-            ),
-        ]
-        for name in arena.names
-    ]
-    return markdown_table(["s, J", *targets], rows)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if isfinite(value) else "-" if isnan(value) else "never"
 
 
 def _settings(arena: Arena) -> str:

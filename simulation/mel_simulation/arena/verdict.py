@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import exp, inf, log, nan, sqrt
+from math import exp, inf, log, sqrt
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import mean, stdev
 from typing import Any
 
 from scipy.stats import t
@@ -129,7 +129,7 @@ class Arena:
         Parameters
         ----------
         setting, rival : str
-            Names.
+            Names; an empty rival compares with nothing.
         target : int
             Which of the setting's targets.
         what : str
@@ -137,6 +137,8 @@ class Arena:
         ours : str
             Which of ours; empty: see `pick`.
         """
+        if not rival:
+            return Ratio()
         mine = {row["seed"]: row for row in self.reported(setting, ours or self.pick(setting, rival))}
         theirs = {row["seed"]: row for row in self.reported(setting, rival)}
         logs, never, missed = [], 0, 0
@@ -147,11 +149,6 @@ class Arena:
                 never += not reached
                 missed += not done
         return _ratio(logs, never, missed)
-
-    def typical(self, setting: str, rival: str, target: int, what: str) -> float:
-        """Return the median cost; infinite if half of the seeds missed the target, NaN without bouts."""
-        found = [cost(row, target, what) for row in self.reported(setting, rival)]
-        return median(c if reached else inf for c, reached in found) if found else nan
 
 
 def cost(row: Row, target: int, what: str) -> tuple[float, bool]:
