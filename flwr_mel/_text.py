@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def printable(text: str, most: int | None = None) -> str:
     """Return text in one line that cannot move a cursor or hide: line ends become spaces, the rest U+FFFD.
@@ -36,3 +38,9 @@ def error_line(error: BaseException, most: int | None = None) -> str:
         Characters.
     """
     return printable(f"{type(error).__name__}: {message(error)}", most)
+
+
+def some(names: Sequence[str], most: int = 6) -> str:
+    """Return the names, or the first few and how many more."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

@@ -24,14 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from flwr_mel import wire
 from flwr_mel._files import atomically
 from flwr_mel._validate import Phrase, complain
-from flwr_mel.tools.shell import ENVIRONMENT, bad_input, stop
-
-EXAMPLES = """Examples:
-
-flwr-mel bundle /srv/mel --server mel.example.org:8000
-
-flwr-mel bundle /srv/mel pi-1 pi-2 --server mel.example.org:8000 --connection fleet
---node-config 'data-dir="/srv/data"'"""
+from flwr_mel.tools.shell import ENVIRONMENT, bad_input, print_json, stop
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _HOST = r"(?![0-9.]+$)[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?"
@@ -56,14 +49,24 @@ def bundle(
         str,
         typer.Option(help="Register the keys at this SuperLink of Flower's config.toml.", show_default=False),
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")] = False,
 ) -> None:
     """Create a server's certificates once, and for each device a directory to copy to it.
 
-    Without names: ca.pem, ca.key, server.pem and server.key. With names, in addition, devices/NAME with
-    device.key, device.pub, ca.pem and device.env (address and node config). With --connection the keys are
-    registered by `flwr supernode register`, and devices.json records the name of each node id.
-    Nothing is overwritten: the same command again does only what is still missing.
+    Without names: ca.pem, ca.key, server.pem and server.key. With names, in
+    addition, devices/NAME with device.key, device.pub, ca.pem and device.env
+    (address and node config). With --connection the keys are registered by
+    flwr supernode register, and devices.json records the name of each node
+    id. Nothing is overwritten: the same command again does only what is still
+    missing.
+
+    Exit codes: 0 done, 2 bad input, 4 the environment.
+
+    Try:
+
+    flwr-mel bundle /srv/mel --server mel.example.org:8000
+
+    flwr-mel bundle /srv/mel pi-1 pi-2 --server mel.example.org:8000 --connection fleet
     """
     with bad_input(_OPTIONS):
         for name in names or ():
@@ -76,7 +79,7 @@ def bundle(
             made += make_device(directory, name, server, node_config)
         nodes = {name: register(directory, name, connection) for name in names or () if connection}
     if as_json:
-        typer.echo(json.dumps({"directory": str(directory), "created": list(map(str, made)), "nodes": nodes}))
+        print_json({"directory": str(directory), "created": [str(path) for path in made], "nodes": nodes})
         return
     for path in made:
         typer.echo(f"created     {path}")

@@ -12,7 +12,7 @@ from flwr_mel._validate import complain
 from flwr_mel.costs import Workload
 from flwr_mel.paper import PAPER_LAYERS, PaperFleet
 from flwr_mel.tools import shell
-from flwr_mel.tools.bundle import EXAMPLES, bundle
+from flwr_mel.tools.bundle import bundle
 from flwr_mel.tools.fleetfile import MOST_LEARNERS, Fleet, write_fleet, write_fleet_csv
 from flwr_mel.tools.plan import plan
 from flwr_mel.tools.profile_command import profile
@@ -111,9 +111,8 @@ def report(
 
 
 # Every command of this package is registered here.
-for command in (plan, fleet, recommend, profile, report):
+for command in (plan, fleet, recommend, profile, report, bundle):
     app.command()(command)
-app.command(epilog=EXAMPLES)(bundle)
 
 
 def _version(wanted: bool) -> None:

@@ -231,7 +231,7 @@ def _fleet(document: Mapping[str, Any]) -> Fleet:
     channel, entries = Channel(**settings), document.get("device", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise complain("device", "given as [[device]] tables, with two brackets, one per device", entries)
-    learners: dict[str, Learner] = {}
+    learners: list[Learner] = []
     for k, entry in enumerate(entries, 1):
         name = entry.get("name", f"device-{k}")
         with _at(f'device "{printable(str(name), 80)}"'):
@@ -241,13 +241,11 @@ def _fleet(document: Mapping[str, Any]) -> Fleet:
             if len(learners) + times > MOST_LEARNERS:
                 raise complain("count", f"at most {MOST_LEARNERS:,} learners in all", times)
             learner = _learner(entry, channel)
-            for copy in [f"{name}-{i}" for i in range(1, times + 1)] if "count" in entry else [name]:
-                if copy in learners:
-                    raise complain("name", "unique in the fleet", copy)
-                learners[copy] = replace(learner, name=copy)
+            copies = [f"{name}-{i}" for i in range(1, times + 1)] if "count" in entry else [name]
+            learners += [replace(learner, name=copy) for copy in copies]
     if not learners:
         raise complain("device", "given at least once", Phrase("none"))
-    return Fleet(list(learners.values()), workload)
+    return Fleet(learners, workload)
 
 
 def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:

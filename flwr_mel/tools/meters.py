@@ -1,9 +1,8 @@
 """Joules of the training, from the best meter that the platform has.
 
-A meter is a counter of joules that only rises. In order: ``rapl``, the processor's own counters (CPU, DRAM,
-GPUs) through `zeus`; ``battery``, what the battery lost, through psutil, times its declared capacity;
-``declared``, stated watts times seconds; ``none``. zeus and psutil come with the extra ``energy``. Packages
-that estimate where counters are missing are not used: a profile must not call that a measurement.
+In order: ``rapl``, the processor's own counters (CPU, DRAM, GPUs) through `zeus`, which comes with the extra
+``energy``; ``declared``, stated watts times seconds; ``none``. Packages that estimate where counters are
+missing are not used: a profile must not call that a measurement.
 """
 
 from __future__ import annotations
@@ -18,16 +17,12 @@ from flwr_mel._text import message
 from flwr_mel._validate import Phrase, complain, number
 from flwr_mel.tools.profiling import ComputeCosts, Three, fit
 
-#: A battery must have lost this many steps of its gauge; one step is then a quarter of the result at most.
-_STEPS = 4
-
 
 class MeterName(StrEnum):
     """What energy is measured with; auto: the first of the others that works."""
 
     AUTO = "auto"
     RAPL = "rapl"
-    BATTERY = "battery"
     DECLARED = "declared"
     NONE = "none"
 
@@ -46,20 +41,15 @@ class Meter:
         Returns joules since some moment in the past; None: there is nothing to count.
     watts : float, optional
         What was declared.
-    step_j : float
-        Smallest change that the counter shows. 0: fine enough for single runs.
     """
 
     name: MeterName
     detail: str
     counter_j: Callable[[], float | None] = lambda: None
     watts: float | None = None
-    step_j: float = 0.0
 
 
-def choose_meter(
-    only: MeterName = MeterName.AUTO, *, watts: float | None = None, battery_wh: float | None = None
-) -> tuple[Meter, list[str]]:
+def choose_meter(only: MeterName = MeterName.AUTO, watts: float | None = None) -> tuple[Meter, list[str]]:
     """Return the first meter that works, and why those before it do not.
 
     Parameters
@@ -68,16 +58,11 @@ def choose_meter(
         Use this one or fail; AUTO: any.
     watts : float, optional
         Declared power while training.
-    battery_wh : float, optional
-        Declared capacity of the battery, watt-hours; without it the battery is not used.
     """
     if watts is not None:
         number("watts", watts, above=0)
-    if battery_wh is not None:
-        number("battery_wh", battery_wh, above=0)
     makers: dict[MeterName, Callable[[], Meter | str]] = {
         MeterName.RAPL: _rapl,
-        MeterName.BATTERY: lambda: _battery(battery_wh),
         MeterName.DECLARED: lambda: _declared(watts),
         MeterName.NONE: lambda: Meter(MeterName.NONE, "not measured: g2, g1 and g0 are 0"),
     }
@@ -97,24 +82,20 @@ def energy_costs(meter: Meter, compute: ComputeCosts) -> tuple[Three, str]:
     Raises
     ------
     InputError
-        The counter did not rise enough to say anything.
+        The counter did not rise.
     """
     if meter.name is MeterName.NONE:
         return (0.0, 0.0, 0.0), meter.detail
-    runs, watts = compute.runs, meter.watts
+    if meter.watts is not None:
+        costs = meter.watts * compute.c2, meter.watts * compute.c1, meter.watts * compute.c0
+        return costs, f"{meter.detail}, {meter.watts:.4g} W while training"
+    runs = compute.runs
     joules = [run.joules for run in runs if run.joules is not None]
-    if watts is None:
-        rose, seconds = sum(joules), sum(run.seconds for run in runs)
-        if rose <= 0 or rose < _STEPS * meter.step_j:
-            rule = f"at least {_STEPS * meter.step_j:.3g} J" if meter.step_j else "something"
-            remedy = Phrase("Raise {}, or declare {}.", "budget_s", "watts")
-            got = f"{rose:.3g} J in {seconds:.3g} s"
-            raise complain(f"what the {meter.name} counted", rule, got, remedy)
-        if not meter.step_j and len(joules) == len(runs):
-            return fit([(run.epochs, run.samples) for run in runs], joules), meter.detail
-        watts = rose / seconds
-    costs = watts * compute.c2, watts * compute.c1, watts * compute.c0
-    return costs, f"{meter.detail}, {watts:.4g} W while training"
+    if len(joules) < len(runs) or sum(joules) <= 0:
+        got = f"{sum(joules):.3g} J in {sum(run.seconds for run in runs):.3g} s"
+        remedy = Phrase("Raise {}, or declare {}.", "budget_s", "watts")
+        raise complain(f"the energy by {meter.name}", "above 0", got, remedy)
+    return fit([(run.epochs, run.samples) for run in runs], joules), meter.detail
 
 
 def _rapl() -> Meter | str:
@@ -141,31 +122,6 @@ def _rapl() -> Meter | str:
         return float(millijoules + sum(gpus.get_total_energy_consumption(k) for k in cards)) / 1e3
 
     return Meter(MeterName.RAPL, f"{len(read)} CPU packages, {len(cards)} GPUs", counter)
-
-
-def _battery(capacity_wh: float | None) -> Meter | str:
-    if capacity_wh is None:
-        return "needs its capacity, --battery-wh"
-    try:
-        psutil = import_module("psutil")
-    except ImportError as error:
-        return f"psutil cannot be imported ({error}); pip install 'flwr-mel[energy]'"
-    # psutil leaves it out where the platform has no such thing.
-    sensors: Callable[[], Any] = getattr(psutil, "sensors_battery", lambda: None)
-    state = sensors()
-    if state is None:
-        return "psutil finds no battery"
-    if state.power_plugged:
-        return "the device is plugged in, so that the battery does not discharge"
-    percent_j = capacity_wh * 3600.0 / 100.0
-
-    def counter() -> float | None:
-        now = sensors()
-        return None if now is None or now.power_plugged else (100.0 - float(now.percent)) * percent_j
-
-    # psutil gives hundredths of a percent on some platforms, whole percents on others.
-    step = 1.0 if float(state.percent).is_integer() else 0.01
-    return Meter(MeterName.BATTERY, f"a battery of {capacity_wh:g} Wh", counter, step_j=step * percent_j)
 
 
 def _declared(watts: float | None) -> Meter | str:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from flwr_mel._text import some
 from flwr_mel.allocation import Handout, Infeasible, Reason, Solution, Solver, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.problem import AllocationProblem
@@ -27,7 +28,7 @@ from flwr_mel.tools import shell
 from flwr_mel.tools.plan_table import print_table, rows_of
 from flwr_mel.tools.question import Question, limit, refuse
 from flwr_mel.tools.recommend import regimes_of
-from flwr_mel.tools.shell import bad_input, console, facts, grid, refuse_given, some, stop, title
+from flwr_mel.tools.shell import bad_input, console, facts, grid, refuse_given, stop, title
 
 _OWN = ("staleness", "solver", "handout", "exclude", "frugality", "cover")
 _OPTIONS = q.OPTIONS | {key: f"--{key}" for key in _OWN} | {"reference_s": "--energy-per"}

@@ -9,11 +9,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from flwr_mel._text import some
 from flwr_mel.allocation import Solution
 from flwr_mel.allocation.limiting import limiting
 from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.solvers.inverse import Plan
-from flwr_mel.tools.shell import grid, some
+from flwr_mel.tools.shell import grid
 
 #: Fleets above this size are shown by their first and last rows.
 _LONG_FLEET, _ENDS = 60, 10

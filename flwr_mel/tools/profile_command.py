@@ -18,15 +18,15 @@ from rich.progress import Progress
 
 from flwr_mel import __version__, wire
 from flwr_mel._files import atomically
-from flwr_mel._validate import InputError, Phrase, complain, count, number
+from flwr_mel._validate import complain, count, number
 from flwr_mel.cycle.measure import Capability, label_of
 from flwr_mel.tools import shell
 from flwr_mel.tools.meters import Meter, MeterName, choose_meter, energy_costs
-from flwr_mel.tools.profiling import ComputeCosts, Three, load_function, measure_compute
+from flwr_mel.tools.profiling import ComputeCosts, load_function, measure_compute
 
 _OPTIONS = {
     name: f"--{name.replace('_', '-')}"
-    for name in ("train", "samples", "epochs", "repeats", "watts", "meter", "out", "force", "battery_wh",
+    for name in ("train", "samples", "epochs", "repeats", "watts", "meter", "out",
                  "model_bytes", "sample_bytes", "tx_watts", "rate_bps")
 }  # fmt: skip
 _OPTIONS |= {"budget_s": "--budget", wire.ENERGY_LIMIT_J: "--energy-limit", wire.LEARNER: "--name"}
@@ -45,9 +45,6 @@ def profile(
     budget: Annotated[float, _part("Training", "Seconds for the training runs, about.")] = 30.0,
     meter: Annotated[MeterName, _part("Energy", "auto: the first that works.")] = MeterName.AUTO,
     watts: Annotated[float | None, _part("Energy", "Declared power while training.")] = None,
-    battery_wh: Annotated[
-        float | None, _part("Energy", "Capacity of the battery, to measure with it.")
-    ] = None,
     energy_limit: Annotated[float | None, _part("Energy", "Joules it may spend per round.")] = None,
     rate_bps: Annotated[float | None, _part("Link", "Bits per second to the server, e.g. by iperf3.")] = None,
     model_bytes: Annotated[int, _part("Link", "The model, one way; needs --rate-bps.")] = 0,
@@ -57,8 +54,7 @@ def profile(
     tx_watts: Annotated[float, _part("Link", "Power while sending.")] = 0.0,
     name: Annotated[str, _part("Output", "What the device is called.")] = "",
     max_samples: Annotated[int | None, _part("Output", "Samples it holds or can take.")] = None,
-    out: Annotated[Path | None, _part("Output", "The profile, a .toml file.")] = None,
-    force: Annotated[bool, _part("Output", "Replace it.", "--force")] = False,
+    out: Annotated[Path | None, _part("Output", "The profile, a new .toml file.")] = None,
     json: Annotated[bool, _part("Output", "JSON on stdout, nothing else.", "--json")] = False,
 ) -> None:
     """Measure this device: its own training function, and its energy.
@@ -79,14 +75,11 @@ def profile(
     """
     if rate_bps is None:
         shell.refuse_given("without --rate-bps", "model_bytes", "sample_bytes", "tx_watts")
-    if out is None:
-        shell.refuse_given("without --out", "force")
-    for option, user in (("watts", MeterName.DECLARED), ("battery_wh", MeterName.BATTERY)):
-        if meter not in (MeterName.AUTO, user):
-            shell.refuse_given(f"with --meter {meter}, which does not use it", option)
+    if meter not in (MeterName.AUTO, MeterName.DECLARED):
+        shell.refuse_given(f"with --meter {meter}, which does not use it", "watts")
     with shell.bad_input(_OPTIONS):
         if out is not None:
-            _check_target(out, force=force)
+            _check_target(out)
         limits = {
             wire.ENERGY_LIMIT_J: energy_limit,
             wire.MAX_SAMPLES: max_samples,
@@ -96,24 +89,24 @@ def profile(
         Capability.parse({**dict.fromkeys(wire.COEFFICIENTS, 1.0), **limits})  # before anything takes time
         if wire.LEARNER in limits and label_of(limits) is None:
             raise complain(wire.LEARNER, "a printable name of at most 200 characters", name)
-        chosen, reasons = choose_meter(meter, watts=watts, battery_wh=battery_wh)
+        chosen, reasons = choose_meter(meter, watts)
         busy = os.getloadavg()[0]
         with redirect_stdout(sys.stderr):  # what the function prints must not end up in our answer
             function = load_function(train)
             compute = _measure(
                 function, chosen, samples=samples, epochs=epochs, budget_s=budget, repeats=repeats
             )
-        costs, detail, used = _energy(chosen, compute, watts, reasons, strict=meter is not MeterName.AUTO)
+        costs, detail = energy_costs(chosen, compute)
         moved = _transfers(rate_bps, model_bytes, sample_bytes, tx_watts)
         six = [a + b for a, b in zip((compute.c2, compute.c1, compute.c0, *costs), moved, strict=True)]
         words = {**limits, **dict(zip(wire.COEFFICIENTS, six, strict=True))}
         Capability.parse(words)
-        document = {**words, "measured": _about(compute, train, str(used), detail)}
+        document = {**words, "measured": _about(compute, train, str(chosen.name), detail)}
         path = None if out is None else _write(document, out)
     option = (
         f"--node-config {shlex.quote(_node_config(words if path is None else {wire.PROFILE: str(path)}))}"
     )
-    for remark in _remarks(compute, samples, busy, str(used), reasons, energy_limit):
+    for remark in _remarks(compute, samples, busy, chosen.name, reasons):
         shell.note(remark)
     if json:
         body = {"flwr_mel": __version__, "profile": words, "measured": document["measured"]}
@@ -135,20 +128,6 @@ def _measure(function: Any, meter: Meter, **settings: Any) -> ComputeCosts:
         )
 
 
-def _energy(
-    meter: Meter, compute: ComputeCosts, watts: float | None, reasons: list[str], *, strict: bool
-) -> tuple[Three, str, MeterName]:
-    """Read the meter; if it counted too little, do with what was declared."""
-    try:
-        return *energy_costs(meter, compute), meter.name
-    except InputError as error:
-        if strict:
-            raise
-        reasons.append(f"{meter.name}: {error.told(_OPTIONS)}")
-    other = choose_meter(MeterName.NONE if watts is None else MeterName.DECLARED, watts=watts)[0]
-    return *energy_costs(other, compute), other.name
-
-
 def _transfers(rate_bps: float | None, model_bytes: int, sample_bytes: int, tx_watts: float) -> list[float]:
     """Return what transfers add to the coefficients: the model travels both ways, sending costs energy."""
     if rate_bps is None:
@@ -168,7 +147,6 @@ def _about(compute: ComputeCosts, train: str, meter: str, detail: str) -> dict[s
         "largest-epochs": compute.epochs,
         "largest-samples": compute.samples,
         "relative-error": compute.error,
-        **{f"{key}-spread": mad for key, mad in zip(("c2", "c1", "c0"), compute.spread or (), strict=False)},
         "meter": meter,
         "meter-detail": detail,
         "train": train,
@@ -178,12 +156,12 @@ def _about(compute: ComputeCosts, train: str, meter: str, detail: str) -> dict[s
     }
 
 
-def _check_target(path: Path, *, force: bool) -> None:
+def _check_target(path: Path) -> None:
     """Refuse, before anything is measured, a file that could not be written."""
     if path.suffix != ".toml":
         raise complain("out", "a file name that ends in .toml", str(path))
-    if path.is_dir() or (path.exists() and not force):
-        raise complain("out", "a new file", f"{path}, which is there", Phrase("Replace it with {}.", "force"))
+    if path.exists():
+        raise complain("out", "a new file", f"{path}, which exists", "Remove it, or choose another name.")
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
         raise complain("out", "in a directory that can be written to", str(path))
 
@@ -212,12 +190,7 @@ def _node_config(words: dict[str, Any]) -> str:
 
 
 def _remarks(
-    compute: ComputeCosts,
-    samples: int,
-    busy: float,
-    meter: str,
-    reasons: list[str],
-    energy_limit: float | None,
+    compute: ComputeCosts, samples: int, busy: float, meter: MeterName, reasons: list[str]
 ) -> Iterator[str]:
     """Say what people should know about the numbers, beside the numbers."""
     cores = os.cpu_count() or 1
@@ -229,24 +202,18 @@ def _remarks(
         yield f"{samples} samples do not fit into --budget: measured with up to {compute.samples}"
     if compute.error > 0.1:
         yield f"runs differ from the fit by {compute.error:.0%}: is the device busy with something else?"
-    if meter == MeterName.NONE:
-        limit = " --energy-limit has no effect then." if energy_limit is not None else ""
-        yield f"energy is not measured, g2, g1 and g0 are 0.{limit} {'; '.join(reasons)}"
-    elif reasons and reasons[-1].startswith("battery: what"):
-        yield f"{reasons[-1]} The declared watts are used"
+    if meter is MeterName.NONE:
+        yield "; ".join(["energy is not measured and counts as 0: energy limits have no effect", *reasons])
 
 
 def _show(document: dict[str, Any], option: str) -> None:
     out, m = shell.console(), document["measured"]
     detail = f"{m['runs']} runs of up to {m['largest-epochs']} epochs on {m['largest-samples']:,} samples"
     shell.title(out, f"Profile of {document.get(wire.LEARNER, 'this device')}, {m['train']}", detail)
-    table = shell.grid("<", "value", "spread", "meaning<")
+    table = shell.grid("<", "value", "meaning<")
     for k, key in enumerate(wire.COEFFICIENTS):
         unit, per = ("seconds", "joules")[k // 3], ("per sample and epoch", "per sample", "per round")[k % 3]
-        spread = m.get(f"{key[-2:]}-spread")
-        table.add_row(
-            key[-2:], f"{document[key]:.4g}", "" if spread is None else f"{spread:.2g}", f"{unit} {per}"
-        )
+        table.add_row(key[-2:], f"{document[key]:.4g}", f"{unit} {per}")
     out.print(table)
     out.print()
     energy = f"{m['meter']}: {m['meter-detail']}"

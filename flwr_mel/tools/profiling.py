@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -45,8 +43,6 @@ class ComputeCosts:
     ----------
     c2, c1, c0 : float
         Seconds per sample and epoch, per sample, and per call.
-    spread : tuple of three floats, optional
-        Median absolute deviations over rounds of measurement that were fitted alone. None with one round.
     error : float
         Median of abs(run - fit) / fit.
     samples, epochs : int
@@ -58,7 +54,6 @@ class ComputeCosts:
     c2: float
     c1: float
     c0: float
-    spread: Three | None
     error: float
     samples: int
     epochs: int
@@ -85,8 +80,8 @@ def measure_compute(
     samples, epochs : int
         The largest point. Nearer to real tasks is better.
     budget_s : float
-        How long it may take in all. The samples are lowered so that two rounds over all points fit in, and no
-        run is begun that would end after it by what runs took so far.
+        How long it may take in all. The samples are lowered so that three rounds over all points fit in, and
+        no run is begun that would end after it by what runs took so far.
     repeats : int
         Rounds over all points, if the budget allows.
     counter_j : callable
@@ -114,22 +109,16 @@ def measure_compute(
         used = None if before is None or after is None else max(after - before, 0.0)
         return Run(tau, d, seconds, used)
 
-    samples = _affordable(timed, samples, epochs, lambda: end - clock(), min(repeats, 2))
+    samples = _affordable(timed, samples, epochs, lambda: end - clock(), min(repeats, 3))
     points = _points(epochs, samples)
-    runs, seen = list[Run](), list[Run]()
+    runs = list[Run]()
     while len(runs) < repeats * len(points):
         # There and back again, so that a device that slows down as it warms up does not tilt the fit.
         turn, place = divmod(len(runs), len(points))
         point = points[place if turn % 2 == 0 else -1 - place]
-        if clock() + _expected(seen, point) > end:
-            fewer = _fewer(seen, points, end - clock())
-            if len(runs) >= len(points) or fewer < _LEAST_SAMPLES:
-                break
-            samples = fewer  # slower than it was at first: begin again with what fits
-            points, runs = _points(epochs, samples), []
-            continue
+        if clock() + _expected(runs, point) > end:
+            break
         runs.append(timed(*point))
-        seen.append(runs[-1])
         on_run(len(runs), repeats * len(points), runs[-1])
     if len(runs) < len(points):
         did = f"{budget_s:g} s, in which {len(runs)} of {len(points)} runs were made"
@@ -182,13 +171,6 @@ def _expected(runs: Sequence[Run], point: tuple[int, int]) -> float:
     return min(besides, last.seconds) + last.seconds * point[0] * point[1] / (last.epochs * last.samples)
 
 
-def _fewer(runs: Sequence[Run], points: Sequence[tuple[int, int]], room_s: float) -> int:
-    """Return how many samples fit a whole round into half of the time that is left."""
-    last, (_, most) = runs[-1], points[-1]
-    needed = last.seconds * sum(tau * d for tau, d in points) / (last.epochs * last.samples)
-    return min(int(most * 0.5 * room_s / max(needed, 1e-9)), most // 2)
-
-
 def _fitted(runs: Sequence[Run], samples: int, epochs: int) -> ComputeCosts:
     points, seconds = [(r.epochs, r.samples) for r in runs], np.array([r.seconds for r in runs])
     top = float(np.median([r.seconds for r in runs if (r.epochs, r.samples) == (epochs, samples)]))
@@ -202,12 +184,7 @@ def _fitted(runs: Sequence[Run], samples: int, epochs: int) -> ComputeCosts:
     error = float(np.median(np.abs(seconds - predicted) / np.maximum(predicted, 1e-12)))
     _check_growth(runs, (1, samples), (epochs, samples), "epochs")
     _check_growth(runs, (epochs, max(samples // 4, 1)), (epochs, samples), "samples")
-    whole = len(_points(epochs, samples))
-    rounds = [runs[k : k + whole] for k in range(0, len(runs) - whole + 1, whole)]
-    alone = [fit([(r.epochs, r.samples) for r in part], [r.seconds for r in part]) for part in rounds]
-    two, one, zero = (_mad(column) for column in zip(*alone, strict=True))
-    spread = (two, one, zero) if len(rounds) > 1 else None
-    return ComputeCosts(c2, c1, c0, spread, error, samples, epochs, tuple(runs))
+    return ComputeCosts(c2, c1, c0, error, samples, epochs, tuple(runs))
 
 
 def _check_growth(runs: Sequence[Run], less: tuple[int, int], more: tuple[int, int], what: str) -> None:
@@ -281,14 +258,18 @@ def load_function(where: str) -> Callable[..., Any]:
     if not colon or not source or not name.isidentifier():
         raise complain("train", "module:function or path/file.py:function", where)
     # As when Python runs a module or a file: an app in the working directory, and neighbours, are found.
-    folder = str(Path(source).resolve().parent if source.endswith(".py") else Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    file = Path(source).resolve() if source.endswith(".py") else None
+    sys.path.insert(0, str(file.parent if file else Path.cwd()))
+    if file and not file.is_file():
+        raise complain("train", "in a file that exists", source)
     try:
-        module = _from_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
+        module = importlib.import_module(file.stem if file else source)
     except (Exception, SystemExit) as error:
         got = Phrase(f"{type(error).__name__} from {source}: {message(error)}")
         raise complain("train", "in a module that can be imported", got) from error
+    if file and Path(getattr(module, "__file__", "")).resolve() != file:
+        remedy = "Rename the file, or give its module."
+        raise complain("train", f"in a file that is not called like the module {file.stem}", source, remedy)
     function = getattr(module, name, None)
     if not callable(function):
         has = [
@@ -303,19 +284,3 @@ def load_function(where: str) -> Callable[..., Any]:
         raise complain("train", rule, f"train{inspect.signature(function)}", f"{wrong}.") from None
     found: Callable[..., Any] = function
     return found
-
-
-def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise FileNotFoundError("there is no such file")
-    name = path.stem
-    if name in sys.modules or name in sys.stdlib_module_names:
-        name = f"flwr_mel_profiled_{name}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError("Python cannot load it")
-    module = importlib.util.module_from_spec(spec)
-    # Registered as an import would, which pickling and worker processes of the function rely on.
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module

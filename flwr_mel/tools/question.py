@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from flwr_mel import __version__
+from flwr_mel._text import some
 from flwr_mel._validate import Phrase
 from flwr_mel.allocation import AllocationProblem, Diagnosis
 from flwr_mel.allocation.capacity import Capacities
@@ -23,7 +24,7 @@ from flwr_mel.costs import Workload
 from flwr_mel.devices import Measured
 from flwr_mel.paper import least_batch
 from flwr_mel.tools.fleetfile import Fleet, parse_fleet, read_fleet
-from flwr_mel.tools.shell import INFEASIBLE, bad_input, note, print_json, some, stop
+from flwr_mel.tools.shell import INFEASIBLE, bad_input, note, print_json, stop
 
 #: From the library's fields to the options of every question.
 OPTIONS = {

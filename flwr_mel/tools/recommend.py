@@ -24,7 +24,6 @@ from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import diagnose, screen
 from flwr_mel.solvers import EqualBatches, Exact
 from flwr_mel.solvers.rate import Rate, best_round
-from flwr_mel.tools.fleetfile import Fleet
 
 #: A resource is low from this share of the joint gain on, and high up to the other.
 LOW_SHARE, HIGH_SHARE = 0.6, 0.2
@@ -185,35 +184,26 @@ class Recommendation:
 
 
 def recommend(
-    problem: AllocationProblem | Fleet,
-    *,
-    staleness_up_to: int = 5,
-    federated: bool | None = None,
-    **limits: Any,
+    problem: AllocationProblem, *, staleness_up_to: int = 5, federated: bool = False
 ) -> Recommendation:
     """Rank the ways to allocate by predicted gain, and say which c to cross-validate.
 
     Parameters
     ----------
-    problem : AllocationProblem or Fleet
+    problem : AllocationProblem
         The learners and the limits; its staleness does not matter.
     staleness_up_to : int
         The largest c considered.
-    federated : bool, optional
-        Whether the data stay with the learners. None: as the fleet's workload says; of a problem, False.
-    **limits
-        With a fleet: what `Fleet.problem` takes (cycle_time_s, total_samples, ...).
+    federated : bool
+        Whether the data stay with the learners.
 
     Raises
     ------
     Infeasible
         If no allocation keeps all limits.
     """
-    if isinstance(problem, Fleet):
-        federated = not problem.job(limits.get("workload")).ship_data if federated is None else federated
-        problem = problem.problem(**limits)
-    elif not isinstance(problem, AllocationProblem) or limits:
-        raise complain("problem", "an AllocationProblem alone, or a Fleet with its limits", problem)
+    if not isinstance(problem, AllocationProblem):
+        raise complain("problem", "an AllocationProblem", problem, "Of a fleet: fleet.problem(...).")
     most, problem = count("staleness_up_to", staleness_up_to), problem.replace(staleness=0)
     regimes = regimes_of(problem)
     found = [(c, allocate(problem.replace(staleness=c.staleness), s, throw=False)) for c, s in _all(most)]
@@ -221,7 +211,7 @@ def recommend(
     if first.diagnosis is not None and not any(s.status.ok for _, s in found):
         raise Infeasible(first.diagnosis)
     base = first.progress
-    judged = [_judge(c, s, base, regimes, bool(federated)) for c, s in found]
+    judged = [_judge(c, s, base, regimes, federated) for c, s in found]
     ranked = tuple(sorted(judged, key=lambda c: (-round(c.progress, 6), c.energy_j, c.staleness)))
     trusted = [c for c in ranked if not c.caution]
     close = [c for c in trusted if c.progress * (1 + WORTH) >= trusted[0].progress]
@@ -233,7 +223,7 @@ def recommend(
         paper=paper_rule(regimes, most),
         cross_validate=worth_trying(best, ranked),
         short=tuple(_short(problem, frugality) for frugality in FRUGALITIES),
-        warnings=tuple(_warnings(problem, bool(federated))),
+        warnings=tuple(_warnings(problem, federated)),
     )
 
 

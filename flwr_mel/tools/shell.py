@@ -248,9 +248,3 @@ def facts(out: Console, pairs: Sequence[tuple[str, str]]) -> None:
     for key, value in pairs:
         table.add_row(key, Text(value))
     out.print(table)
-
-
-def some(names: Sequence[str], most: int = 6) -> str:
-    """Return the names, or the first few and how many more."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

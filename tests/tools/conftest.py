@@ -1,7 +1,6 @@
 """Fleets that commands are asked about, runs to report on, meters that this machine does not have."""
 
 import sys
-import types
 
 import pytest
 
@@ -40,20 +39,6 @@ def no_zeus(monkeypatch):
     monkeypatch.setitem(sys.modules, "zeus.device", None)
 
 
-@pytest.fixture
-def battery(monkeypatch):
-    """A battery that loses 0.05 % at every look; no machine that runs tests has one to discharge."""
-    psutil = pytest.importorskip("psutil")
-    state = types.SimpleNamespace(percent=80.01, power_plugged=False)
-
-    def look():
-        state.percent -= 0.05
-        return state
-
-    monkeypatch.setattr(psutil, "sensors_battery", look, raising=False)
-    return state
-
-
 APP = """
 import time
 from neighbour import SECONDS
@@ -74,9 +59,11 @@ def app(tmp_path, monkeypatch):
     known = set(sys.modules)
     (tmp_path / "neighbour.py").write_text("SECONDS = 4e-4\n")
     (tmp_path / "my_app.py").write_text(APP)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "json.py").write_text("def train(samples, epochs): ...")
     (tmp_path / "bad.py").write_text("import nowhere_to_be_found\n")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     for name in set(sys.modules) - known:
-        if name in ("neighbour", "my_app", "flwr_mel_profiled_my_app", "bad"):
+        if name in ("neighbour", "my_app", "bad"):
             del sys.modules[name]

@@ -140,7 +140,7 @@ def test_the_installed_program_and_its_commands():
     for name in ("plan", "fleet", "recommend", "profile", "report", "simulate", "sweep", "arena"):
         assert f"│ {name} " in done.stdout
     assert process("--version").stdout.startswith("flwr-mel ")
-    for name in ("plan", "fleet", "recommend", "profile", "report"):
+    for name in ("plan", "fleet", "recommend", "profile", "report", "bundle"):
         assert f"flwr-mel {name} " in run(name, "--help").stdout.split("Try:")[1]
     for gone in ("watch", "doctor", "link-server"):
         assert "No such command" in refused(gone)

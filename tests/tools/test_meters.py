@@ -1,7 +1,5 @@
 """Meters: which is chosen, and what their readings become."""
 
-import sys
-
 import pytest
 
 from flwr_mel.tools.meters import MeterName, choose_meter, energy_costs
@@ -11,32 +9,17 @@ from flwr_mel.tools.profiling import ComputeCosts, Run
 def costs(c2=1e-3, c1=0.0, c0=0.0, joules=lambda e, d: None):
     points = [(1, 100), (1, 400), (4, 100), (2, 200), (4, 400)] * 2
     runs = [Run(e, d, c2 * e * d + c1 * d + c0, joules(e, d)) for e, d in points]
-    return ComputeCosts(c2, c1, c0, (1e-5, 0.0, 0.0), 0.01, 400, 4, tuple(runs))
+    return ComputeCosts(c2, c1, c0, 0.01, 400, 4, tuple(runs))
 
 
-def test_meters_come_in_order(no_zeus, battery, monkeypatch):
-    meter, reasons = choose_meter(watts=5, battery_wh=50)
-    assert meter.name == "battery"
+def test_meters_come_in_order(no_zeus):
+    meter, reasons = choose_meter(watts=5)
+    assert meter.name == "declared"
     assert len(reasons) == 1
     assert "flwr-mel[energy]" in reasons[0]
-    battery.power_plugged = True
-    meter, reasons = choose_meter(watts=5, battery_wh=50)
-    assert meter.name == "declared"
-    assert "plugged in" in reasons[1]
-    meter, reasons = choose_meter(battery_wh=None)
+    meter, reasons = choose_meter()
     assert meter.name == "none"
-    assert [reason.split(":")[0] for reason in reasons] == ["rapl", "battery", "declared"]
-    assert "--battery-wh" in reasons[1]
-    monkeypatch.setitem(sys.modules, "psutil", None)
-    assert "psutil cannot be imported" in choose_meter(battery_wh=50)[1][1]
-
-
-def test_a_machine_without_a_battery(no_zeus, monkeypatch):
-    psutil = pytest.importorskip("psutil")
-    monkeypatch.setattr(psutil, "sensors_battery", lambda: None, raising=False)
-    assert "psutil finds no battery" in choose_meter(battery_wh=50)[1][1]
-    monkeypatch.delattr(psutil, "sensors_battery")
-    assert "psutil finds no battery" in choose_meter(battery_wh=50)[1][1]
+    assert [reason.split(":")[0] for reason in reasons] == ["rapl", "declared"]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +28,6 @@ def test_a_machine_without_a_battery(no_zeus, monkeypatch):
         ({"only": MeterName.RAPL}, "meter must be one that works here, got 'rapl'. rapl: zeus cannot"),
         ({"only": MeterName.DECLARED}, "no watts were declared"),
         ({"watts": 0}, "watts must be a finite number > 0"),
-        ({"battery_wh": -1}, "battery_wh must be a finite number > 0, got -1"),
     ],
 )
 def test_meters_that_do_not_work(no_zeus, settings, message):
@@ -58,20 +40,6 @@ def test_declared_watts_times_seconds(no_zeus):
     assert got == pytest.approx((1e-2, 5e-3, 2.5))
     assert detail == "stated, not measured, 5 W while training"
     assert energy_costs(choose_meter()[0], costs())[0] == (0, 0, 0)
-
-
-def test_the_battery_gives_mean_watts(no_zeus, battery):
-    meter, _ = choose_meter(battery_wh=50)
-    before, after = meter.counter_j(), meter.counter_j()
-    assert after - before == pytest.approx(50 * 3600 * 0.0005)
-    measured = costs(joules=lambda e, d: 90.0)
-    seconds = sum(run.seconds for run in measured.runs)
-    assert energy_costs(meter, measured)[0][0] == pytest.approx(measured.c2 * 900 / seconds)
-    few = costs(joules=lambda e, d: 1.0)
-    with pytest.raises(ValueError, match=r"the battery counted must be at least 72 J, got.*Raise budget_s"):
-        energy_costs(meter, few)
-    battery.power_plugged = True
-    assert meter.counter_j() is None
 
 
 @pytest.fixture
@@ -101,3 +69,5 @@ def test_the_processors_counters_through_zeus(powercap):
     assert meter.counter_j() - before == pytest.approx(12.0)
     got, _ = energy_costs(meter, costs(joules=lambda e, d: 3e-3 * e * d + 2.0))
     assert got == pytest.approx((3e-3, 0.0, 2.0), abs=1e-9)
+    with pytest.raises(ValueError, match=r"the energy by rapl must be above 0, got '0 J in.*Raise budget_s"):
+        energy_costs(meter, costs(joules=lambda e, d: 0.0))

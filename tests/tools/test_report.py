@@ -20,7 +20,6 @@ def test_one_run_has_every_section_and_the_numbers_of_the_records(several):
     heads = re.findall("<h2>(.*?)</h2>", found.source)
     assert heads == [
         "Learning", "Work given", "One round", "Limits and idle time", "Skipped and failed clients",
-        "Round by round",
     ]  # fmt: skip
     last = records[-1]
     for text in (
@@ -35,8 +34,9 @@ def test_one_run_has_every_section_and_the_numbers_of_the_records(several):
         "skipped is busy 2 laptop-00 rounds 4, 7",
     ):
         assert text in found.text.replace("\u00a0", " "), text
-    # Three curves of the accuracy and five per round, drawn in the page's own colours.
-    assert found.source.count("<svg") == 8
+    # Three curves of the accuracy and one of the loss, drawn in the page's own colours.
+    assert found.source.count("<svg") == 4
+    assert "Loss" in found.text
     assert "var(--c0)" in found.source
     assert "#0072b2" not in found.source.partition("</style>")[2]
     names = {row["learner"] for row in records[0]["learners"]}
@@ -86,10 +86,10 @@ def test_a_deployment_has_the_servers_clock_beside_the_plan(tmp_path):
 
 def test_records_with_little_in_them_are_enough(tmp_path):
     bare = {"cycle": 1, "cycle_time_s": 5.0, "learners": [], "metrics": {}}
-    old = {"learner": "a", "node": "1", "outcome": "left out", "reason": "x"}
+    skipped = {"learner": "a", "node": "1", "outcome": "skipped", "reason": "x"}
     again = {
         "cycle": 3,
-        "learners": [old, {"learner": "a", "node": "2", "outcome": "refused"}, 7],
+        "learners": [skipped, {"learner": "a", "node": "2", "outcome": "rejected"}, 7],
         "staleness": None,
     }
     nan = {

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,7 +41,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
     Parameters
     ----------
     runs : sequence of paths
-        Run directories or files of records. One: the full report. Several: a comparison.
+        Run directories or files of records, at least one. One: the full report. Several: a comparison.
     out : path
         The HTML file.
 
@@ -53,10 +52,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
     ImportError
         If matplotlib, which draws the curves, is not installed.
     """
-    given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
-    if not given:
-        raise complain("runs", "at least one run directory", given)
-    page = render([load_run(path) for path in given])
+    page = render([load_run(path) for path in runs])
     try:
         atomically(out, lambda file: file.write(page))
     except OSError as error:

@@ -25,11 +25,11 @@ _MOST_DOTS = 40
 
 
 class Line(NamedTuple):
-    """A curve with gaps where y is NaN; `colour` None is a reference (dashed), `band` a range around it."""
+    """A curve with gaps where y is NaN; `band` is a range around it."""
 
     x: FloatArray
     y: FloatArray
-    colour: int | None = 0
+    colour: int = 0
     band: tuple[FloatArray, FloatArray] | None = None
 
 
@@ -69,10 +69,9 @@ def chart(
         axes.set_xlim(left=0)
     if end:
         last = int(np.flatnonzero(np.isfinite(shown[-1].y))[-1])
+        point = shown[-1].x[last], shown[-1].y[last]
         place = {"textcoords": "offset points", "xytext": (8, 0), "va": "center", "annotation_clip": False}
-        axes.annotate(
-            end, (shown[-1].x[last], shown[-1].y[last]), color=_INK, size=12, weight="bold", **place
-        )
+        axes.annotate(end, point, color=_INK, size=12, weight="bold", **place)
     return el("figure", el("figcaption", el("b", title)), _svg(figure, title))
 
 
@@ -98,16 +97,12 @@ def _axes(label: str, share: bool, right: int) -> tuple[Any, Any]:
 
 
 def _draw(axes: Any, line: Line) -> None:
-    if line.colour is None:
-        axes.plot(line.x, line.y, color=_SOFT, linewidth=1.5, linestyle=_DASHED)
-        return
     colour, known = _PALETTE[line.colour % COLOURS], np.isfinite(line.y)
     if line.band is not None:
         axes.fill_between(line.x, *line.band, alpha=0.2, linewidth=0, color=colour)
     look = {"color": colour, "clip_on": False, "linestyle": _DASHED if line.colour >= COLOURS else "-"}
-    axes.plot(
-        line.x, line.y, linewidth=2, marker="o" if known.sum() <= _MOST_DOTS else "", markersize=4, **look
-    )
+    dots = "o" if known.sum() <= _MOST_DOTS else ""
+    axes.plot(line.x, line.y, linewidth=2, marker=dots, markersize=4, **look)
     axes.plot(line.x[known][-1:], line.y[known][-1:], marker="o", markersize=7, **look)
 
 

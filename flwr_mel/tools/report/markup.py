@@ -107,9 +107,3 @@ def at_rounds(rounds: Sequence[int]) -> str:
     shown = sorted(set(rounds))
     few = ", ".join(f"{n:,}" for n in shown)
     return f"round{'s' * (len(shown) > 1)} " + (few if len(shown) <= 8 else f"{shown[0]:,} to {shown[-1]:,}")
-
-
-def some(names: Sequence[str], most: int = 6) -> str:
-    """Return the names, or the first few and how many more."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

@@ -17,8 +17,6 @@ from flwr_mel._validate import FloatArray, complain
 from flwr_mel.tools.report.markup import finite, plural
 
 RECORDS = "records.jsonl"
-#: How version 0.2 spelled outcomes. To be removed when its records are gone.
-_OLD_OUTCOMES = {"left out": "skipped", "busy": "skipped", "refused": "rejected"}
 
 Record = Mapping[str, Any]
 
@@ -41,10 +39,8 @@ class Run:
     @property
     def scheme(self) -> str:
         """The scheme as the paper spells it; "" if it is not known."""
-        text = str(self.config.get("scheme") or "")
-        return (
-            text.replace("ha-", "HA-").replace("hu-", "HU-").replace("asyn", "Asyn").replace("sync", "Sync")
-        )
+        awareness, dash, timing = str(self.config.get("scheme") or "").partition("-")
+        return f"{awareness.upper()}-{timing.capitalize()}" if dash else awareness
 
     @property
     def title(self) -> str:
@@ -54,9 +50,8 @@ class Run:
     @property
     def objective(self) -> str:
         """What the rounds were planned for."""
-        return (
-            str(self.records[-1].get("objective") or "epochs").replace("epochs", "mean epochs").capitalize()
-        )
+        name = str(self.records[-1].get("objective") or "epochs")
+        return "Mean epochs" if name == "epochs" else name.capitalize()
 
     @property
     def real(self) -> bool:
@@ -67,11 +62,10 @@ class Run:
     def ending(self) -> str:
         """Why the run ended, in one phrase."""
         last, wanted = self.records[-1], finite(self.config.get("cycles"))
+        if last.get("stopped"):
+            return str(last["stopped"])
         done = f"{plural(last['cycle'], 'round')} done"
-        return str(
-            last.get("stopped")
-            or (f"interrupted: {done} of {wanted:,.0f}" if wanted > last["cycle"] else done)
-        )
+        return f"interrupted: {done} of {wanted:,.0f}" if wanted > last["cycle"] else done
 
     @property
     def metric(self) -> str:
@@ -128,11 +122,6 @@ def clients(record: Record) -> Iterator[tuple[str, Record]]:
         yield (f"{name} ({row.get('node')})" if names[name] > 1 else name), row
 
 
-def outcome(row: Record) -> str:
-    """Return what became of a client in a round."""
-    return _OLD_OUTCOMES.get(str(row.get("outcome")), str(row.get("outcome")))
-
-
 def load_run(path: str | Path) -> Run:
     """Read a run: a directory, of which only ``records.jsonl`` is needed, or a file of records.
 
@@ -144,18 +133,15 @@ def load_run(path: str | Path) -> Run:
     file = records_of(Path(path))
     records, remarks = _records(file)
     facts: dict[str, Any] = {}
-    try:  # what lies beside a file of another name need not belong to it
-        facts = _dict(
-            json.loads(file.with_name("config.json").read_text("utf-8") if file.name == RECORDS else "{}")
-        )
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError) as error:
-        remarks.append(f"config.json cannot be read and is left out: {error}.")
+    beside = file.with_name("config.json")
+    if file.name == RECORDS and beside.exists():  # beside another file it need not belong to it
+        try:
+            facts = _dict(json.loads(beside.read_text("utf-8")))
+        except (OSError, ValueError) as error:
+            remarks.append(f"config.json cannot be read and is left out: {error}.")
     told = [facts.get("notice"), _dict(facts.get("data")).get("notice"), *remarks]
-    return Run(
-        Path(path), records, _dict(facts.get("config")), tuple(dict.fromkeys(str(x) for x in told if x))
-    )
+    notices = dict.fromkeys(str(text) for text in told if text)
+    return Run(Path(path), records, _dict(facts.get("config")), tuple(notices))
 
 
 def _records(file: Path) -> tuple[tuple[Record, ...], list[str]]:
@@ -220,7 +206,7 @@ def work_of(run: Run) -> Work:
     limits: list[Counter[str]] = [Counter() for _ in order]
     for n, record in enumerate(run.records):
         for name, row in clients(record):
-            values["lost"][order[name], n] = outcome(row) not in ("used", "skipped")
+            values["lost"][order[name], n] = row.get("outcome") not in ("used", "skipped")
             if finite(row.get("samples")) > 0:
                 limits[order[name]][str(row.get("limited_by") or "")] += 1
                 for key in task:
@@ -230,9 +216,8 @@ def work_of(run: Run) -> Work:
         values["time_share"] = values["time_s"] / limit
         values["energy_share"] = values["energy_j"] / values["energy_limit_j"]
     values["idle_s"] = np.maximum(limit - np.nan_to_num(values["time_s"]), 0.0)
-    return Work(
-        tuple(order), kinds, values, [count.most_common(1)[0][0] if count else "" for count in limits]
-    )
+    most = [count.most_common(1)[0][0] if count else "" for count in limits]
+    return Work(tuple(order), kinds, values, most)
 
 
 def _kind(client: str) -> str:

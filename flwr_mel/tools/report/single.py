@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from flwr_mel._text import some
 from flwr_mel._validate import FloatArray
 from flwr_mel.tools.report import markup as m
 from flwr_mel.tools.report.charts import COLOURS, Line, chart
 from flwr_mel.tools.report.learning import Series, accuracy_charts, cost_table
 from flwr_mel.tools.report.markup import DASH, Html, el, finite, percent, short, span
-from flwr_mel.tools.report.runs import Run, Work, clients, outcome, work_of
+from flwr_mel.tools.report.runs import Run, Work, clients, work_of
 
 #: More clients than this are shown by kind, more rounds than this several to a cell.
 _MOST_ROWS, _MOST_CELLS, _MOST_METRICS = 40, 60, 6
@@ -38,7 +39,7 @@ def single(run: Run) -> tuple[str, Html]:
         ending=run.ending,
         tiles=_tiles(run, work),
         notices=m.notices([*run.notices, *_notes(run)]),
-        learning=accuracy_charts(alone),
+        learning=[*accuracy_charts(alone), *_other_metrics(run)],
         costs=cost_table(alone),
         kinds=[el("span", el("i"), el("b", kind), f" {len(k):,}", class_=f"k{i}") for kind, i, k in kinds],
         row="kind of client, with its mean" if groups is kinds else "client",
@@ -51,7 +52,6 @@ def single(run: Run) -> tuple[str, Html]:
         why=_why(work),
         limits=_limits(work, groups),
         absent=_absent(run),
-        rounds=_rounds(run),
     )
 
 
@@ -73,25 +73,19 @@ def _tiles(run: Run, work: Work) -> list[Html]:
     """Show the key figures: name, value, detail."""
     known, n = run.accuracy[np.isfinite(run.accuracy)], len(run.records)
     clock, joules = run.elapsed[-1], run.total("total_energy_j")[-1]
+    each = short(clock / n, "s")
     planned = f", planned {short(run.total('clock_s')[-1] / n, 's')}" if run.real else ""
     worked = np.isfinite(work.values["epochs"]).any(axis=1).sum()
+    final, best = percent(known[-1:].sum() or None), percent(known.max(initial=0) or None)
     tiles = {
-        f"Final {run.metric}": (
-            percent(known[-1:].sum() or None),
-            f"best {percent(known.max(initial=0) or None)}",
-        ),
+        f"Final {run.metric}": (final, f"best {best}"),
         "Rounds": (f"{n:,}", f"of {run.config['cycles']}" if "cycles" in run.config else "on record"),
-        "Time" if run.real else "Virtual time": (
-            short(clock, "s"),
-            f"{short(clock / n, 's')} per round{planned}",
-        ),
+        "Time" if run.real else "Virtual time": (short(clock, "s"), f"{each} per round{planned}"),
         "Energy": (short(joules, "J"), f"{short(joules / n, 'J')} per round"),
         run.objective: (short(m.mean(run.column("value"))), f"bound {short(m.mean(run.column('bound')))}"),
         "Clients": (f"{worked:,}", f"with work, of {len(work.names):,}"),
     }
-    return [
-        el("div", el("dt", name), el("dd", value), el("dd", text)) for name, (value, text) in tiles.items()
-    ]
+    return [el("div", el("dt", name), el("dd", x), el("dd", text)) for name, (x, text) in tiles.items()]
 
 
 def _notes(run: Run) -> list[str]:
@@ -152,9 +146,8 @@ def _one_round(run: Run, work: Work, groups: Groups) -> Html:
     for name, colour, k in groups:
         spent = float(busy[k].mean())
         bar = _bar(end, fill=(0, spent), rest=(spent, limit), stop=(limit, limit))
-        drawn.append(
-            _row(name, colour, bar, el("span", short(spent, "s") if spent else "no task", class_="val"))
-        )
+        amount = el("span", short(spent, "s") if spent else "no task", class_="val")
+        drawn.append(_row(name, colour, bar, amount))
     text = f"Round {record['cycle']:,}. By the cost model the last reply comes after "
     text += f"{short(record.get('makespan_s'), 's')} of T = {short(limit, 's')}."
     if run.real:
@@ -168,10 +161,8 @@ def _limits(work: Work, groups: Groups) -> Iterator[Html]:
     """Draw how much of T and of E_k each client uses."""
     v = work.values
     for name, colour, k in groups:
-        time, energy = (
-            _use(v["time_share"][k], v["time_s"][k], "s"),
-            _use(v["energy_share"][k], v["energy_j"][k], "J"),
-        )
+        time = _use(v["time_share"][k], v["time_s"][k], "s")
+        energy = _use(v["energy_share"][k], v["energy_j"][k], "J")
         idle = el("span", short(m.mean(v["idle_s"][k]), "s"), class_="idle")
         by = ", ".join(sorted({work.limited_by[i] for i in k} - {""})) or "no task"
         yield _row(name, colour, time, energy, idle, el("span", by, class_="by"), kind="use")
@@ -200,29 +191,21 @@ def _absent(run: Run) -> Html:
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for record in run.records:
         for name, row in clients(record):
-            key = outcome(row), str(row.get("reason") or "no reason on record")
+            key = str(row.get("outcome")), str(row.get("reason") or "no reason on record")
             found.setdefault(key, []).append((name, record["cycle"]))
     lost = {key: times for key, times in found.items() if key[0] != "used"}
     rows = [
-        [*key, len(times), m.some(list(dict(times))), m.at_rounds([cycle for _, cycle in times])]
+        [*key, len(times), some(list(dict(times))), m.at_rounds([cycle for _, cycle in times])]
         for key, times in lost.items()
     ]
     none = el("p", "No client was skipped, and no work was lost.", class_="lead")
     return m.table(["what", "why", "times", "clients", "when"], rows, words=(0, 1, 3, 4)) if rows else none
 
 
-def _rounds(run: Run) -> Iterator[Html]:
-    """Draw what was planned for, time, samples, energy and the other metrics."""
-    column, last = run.column, "waited_s" if run.real else "makespan_s"
-    curves = {
-        f"{run.objective}; dashed: bound": [column("bound"), column("value")],
-        "Last reply, s; dashed: T": [column("cycle_time_s"), column(last)],
-        "Samples; dashed: asked for": [column("asked_samples"), column("total_samples")],
-        "Energy, J": [column("energy_j")],
-    }
+def _other_metrics(run: Run) -> Iterator[Html]:
+    """Draw the metrics besides the accuracy, such as the loss."""
     others = [(name, values) for name, values in run.metrics.items() if name != run.metric]
-    curves |= {name.capitalize(): [values] for name, values in others[:_MOST_METRICS]}
-    for heading, (*reference, values) in curves.items():
-        known, x = values[np.isfinite(values)], column("cycle")
-        lines = [*(Line(x, dashed, None) for dashed in reference), Line(x, values)]
-        yield chart(heading, lines, end=short(known[-1]) if len(known) else "")
+    for name, values in others[:_MOST_METRICS]:
+        known = values[np.isfinite(values)]
+        end = short(known[-1]) if len(known) else ""
+        yield chart(name.capitalize(), [Line(run.column("cycle"), values)], end=end)
