@@ -19,28 +19,14 @@ from mel_simulation.paper.rows import (
     cycles_to,
     family,
     gain_ratio,
-    is_like,
     median,
-    method,
     plain,
-    running,
     setting,
     trained,
 )
-from mel_simulation.scenario.config import RATE
 from mel_simulation.sweep.results import Row
 
 _TARGETS = (0.955, 0.973)
-#: What the comparison with baselines shows, in this order, as far as it was run.
-COMPARED = (
-    "rate, f = 0",
-    "rate, f = 0.25",
-    "HA-Asyn c = 2",
-    "HA-Sync",
-    "FedAvg, waits, 3 ep.",
-    "FedAvg, drops, 3 ep.",
-    "FedProx, 3 ep.",
-)
 
 
 def _look(kind: str, c: int) -> dict[str, Any]:
@@ -205,77 +191,17 @@ def gain_of_asynchrony(results: Sequence[Row]) -> Figure:
     return figure
 
 
-def baselines(results: Sequence[Row]) -> Figure:
-    """Draw accuracy against virtual time and energy at T = 10 s, E = 10 J, with and without allocation."""
-    short = [row for row in results if row["config"]["scheme"] == RATE]
-    groups = by([*short, *compared(results)], method)
-    groups = {name: groups[name] for name in COMPARED if name in groups}
-    looks = {
-        name: {"color": style.COLOURS[i], "marker": style.MARKERS[i], "ls": style.LINES[i]}
-        for i, name in enumerate(groups)
-    }
-    figure, panels = style.canvas(1, 2, height=2.9, sharey=True)
-    costs = (("makespan_s", "virtual time (s)"), ("energy_j", "energy of all learners (J)"))
-    for axes, (cost, label) in zip(panels[0], costs, strict=True):
-        for name, group in groups.items():
-            length = min(len(row["accuracy"]) for row in group)
-            x = np.array([running(row, cost)[:length] for row in group])
-            y = np.array([row["accuracy"][:length] for row in group])
-            for one, curve in zip(x, y, strict=True):
-                axes.plot(one, curve, color=looks[name]["color"], lw=0.4, alpha=0.5)
-            axes.plot(x.mean(axis=0), y.mean(axis=0), markevery=-(-length // 12), **looks[name])
-        style.percent_axis(axes, [0.85, max(max(row["accuracy"]) for g in groups.values() for row in g)])
-        axes.set_xlabel(label)
-    panels[0][0].set_ylabel("test accuracy (%)")
-    entries = [style.entry(name, **look) for name, look in looks.items()]
-    style.legend(figure, entries, "Accuracy for time and energy, with allocation and without", 2.2)
-    rows = [row for group in groups.values() for row in group]
-    limits = (
-        "T = 10 s, E = 10 J per learner; FedAvg that waits keeps neither limit. rate chooses T, keeps the "
-        "limits as a mean power and has Adam on the server."
-    )
-    style.footer(figure, f"Thick: mean, thin: single seeds. {limits} {_about(rows)}")
-    return figure
-
-
-def compared(results: Sequence[Row], where: tuple[float, float] = (10.0, 10.0)) -> list[Row]:
-    """Return the cells of the comparison with baselines: shipped data, the paper's average, one (T, E)."""
-    rows = [r for r in trained(results) if is_like(r, mode="pl", average="data", exclude="infeasible")]
-    return [
-        row
-        for row in rows
-        if setting(row) == where
-        and row["config"]["energy-spread"] == 2.5
-        and row["config"].get("optimizer", "average") == "average"
-    ]
-
-
 FIGURES: dict[str, Callable[[Sequence[Row]], Figure]] = {
     "final_accuracy": final_accuracy,
     "progression": progression,
     "updates_to_target": updates_to_target,
     "gain_of_asynchrony": gain_of_asynchrony,
-    "baselines": baselines,
 }
 
 
-def draw(results: Sequence[Row], out: Path, rates: Sequence[Row] = ()) -> list[Path]:
-    """Draw every figure for which there are cells, as PNG; the same rows give the same bytes.
-
-    Parameters
-    ----------
-    results : sequence of dict
-        Cells of the paper and of baselines.
-    out : Path
-        Directory of the figures.
-    rates : sequence of dict
-        Cells of the profile `rate`, for the comparison with baselines.
-    """
-    paths = []
-    for name, make in FIGURES.items():
-        with_short = name == "baselines"
-        ready = bool(compared(results)) if with_short else bool(trained(plain(results)))
-        if ready:
-            with style.style():
-                paths.append(style.save(make([*results, *rates] if with_short else results), out, name))
-    return paths
+def draw(results: Sequence[Row], out: Path) -> list[Path]:
+    """Draw the figures as PNG, if there are cells of the paper; the same rows give the same bytes."""
+    if not trained(plain(results)):
+        return []
+    with style.style():
+        return [style.save(make(results), out, name) for name, make in FIGURES.items()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from statistics import mean, stdev
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,8 +30,6 @@ _BASELINES = {
     "fedprox": "FedProx",
     "partial": "random epochs",
 }
-#: Accuracies that comparisons may count to.
-_LADDER = (0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.94, 0.92, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 
 
 def is_like(row: Row, **wanted: Any) -> bool:
@@ -121,12 +118,6 @@ def cost_to(row: Row, target: float, cost: str) -> float:
     return float(running(row, cost)[int(cycles) - 1]) if np.isfinite(cycles) else np.inf
 
 
-def common_goal(rows: Sequence[Row]) -> float:
-    """Return the highest accuracy that half of the cells reach."""
-    share = {goal: np.mean([np.isfinite(cycles_to(row, goal)) for row in rows]) for goal in _LADDER}
-    return next((goal for goal in _LADDER if share[goal] >= 0.5), _LADDER[-1])
-
-
 def gain_ratio(row: Row) -> float:
     """Return tau*/floor(tau*), averaged over the cycles: what rounding down costs the synchronous scheme."""
     ratios = [act["relaxed"] / np.floor(act["relaxed"]) for act in row["acts"] if act["relaxed"] >= 1]
@@ -136,11 +127,6 @@ def gain_ratio(row: Row) -> float:
 def median(values: Sequence[float]) -> float:
     """Return the upper median, which may be infinite."""
     return float(np.sort(values)[len(values) // 2])
-
-
-def spread(values: Sequence[float]) -> str:
-    """Return mean and standard deviation."""
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
 def seeds_by_position(row: Row) -> bool:

@@ -109,13 +109,6 @@ def legend(figure: Figure, entries: Sequence[Any], title: str, entry_width: floa
     )
 
 
-def headline(figure: Figure, text: str) -> None:
-    """Put a sentence above the title of the legend."""
-    title = figure.legends[0].get_title()
-    words = textwrap.fill(text, int(figure.get_figwidth() / 0.1), break_on_hyphens=False)
-    title.set_text("\n".join(filter(None, (words, title.get_text()))))
-
-
 def entry(label: str, **look: Any) -> Line2D:
     """Return a line for a legend."""
     return Line2D([], [], label=label, **look)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -12,24 +12,19 @@ import numpy as np
 from scipy.stats import t
 
 from mel_simulation.pages import markdown_table
-from mel_simulation.paper.figures import COMPARED, compared
 from mel_simulation.paper.rows import (
     USUAL,
     by,
     cap,
-    common_goal,
     cost_to,
-    cycles_to,
     family,
-    gain_ratio,
+    is_like,
     median,
     method,
-    plain,
     rule,
     seeds_by_position,
     server,
     setting,
-    spread,
     trained,
 )
 from mel_simulation.paper.statements import CLAIMS, Grid, Verdict
@@ -97,33 +92,6 @@ def _as_the_papers(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def grid_table(results: Iterable[Row]) -> str:
-    """Return one line per (T, E): synchronous, the best c, equal batches; accuracies after the last cycle."""
-    head = ["T", "E", "HA-Sync, %", "best HA-Asyn, %", "best HU, %", "updates to 95.5 %: sync, best c"]
-    lines = []
-    for (time_s, energy_j), group in by(trained(plain(results)), setting).items():
-        schemes = by(group, lambda r: (family(r), cap(r)))
-        final = {key: mean(100 * row["accuracy"][-1] for row in some) for key, some in schemes.items()}
-        need = {key: median([cycles_to(row, 0.955) for row in some]) for key, some in schemes.items()}
-        asyn, equal = [key for key in final if key[0] == "HA" and key[1]], [k for k in final if k[0] == "HU"]
-        best = [max(keys, key=final.__getitem__, default=None) for keys in (asyn, equal)]
-        lines.append(
-            [
-                f"{time_s:g}",
-                f"{energy_j:g}",
-                f"{final['HA', 0]:.2f}",
-                *(f"{final[key]:.2f} (c = {key[1]})" if key else "infeasible" for key in best),
-                f"{_count(need['HA', 0])}, {_count(min(need[key] for key in asyn))}",
-                f"{np.mean([gain_ratio(row) for row in schemes['HA', 0]]):.2f}",
-            ]
-        )
-    return markdown_table([*head, "τ\\*/⌊τ\\*⌋"], lines)
-
-
-def _count(value: float) -> str:
-    return f"{value:.0f}" if np.isfinite(value) else "-"
-
-
 def rules(results: Iterable[Row]) -> str:
     """Compare rules and averages with the paper's at the same data, T, E and c, seed by seed."""
     rows = [r for r in trained(results) if not r["config"]["baseline"] and family(r) == "HA"]
@@ -131,22 +99,17 @@ def rules(results: Iterable[Row]) -> str:
     groups = by(rows, lambda r: (_data(r), cap(r), rule(r), str(r["config"]["average"])))
     lines = []
     for (data, c, how, average), group in groups.items():
-        papers = groups[data, c, "proportional", "data"]
-        if sum(key[:2] == (data, c) for key in groups) == 1:
-            continue
-        accuracy = spread([100 * row["accuracy"][-1] for row in group])
-        joules = mean(float(np.mean([act["energy_j"] for act in row["acts"]])) for row in group)
-        lines.append([data, str(c), how, average, accuracy, f"{joules:.0f}", _against(papers, group)])
-    head = [
-        "data",
-        "c",
-        "hand-out",
-        "average",
-        "accuracy, %",
-        "J per cycle",
-        "against the paper's",
-    ]
+        papers = groups.get((data, c, "proportional", "data"), [])
+        if papers and group is not papers:
+            joules = ", ".join(f"{_joules(some):.0f}" for some in (papers, group))
+            lines.append([data, str(c), how, average, joules, _against(papers, group)])
+    head = ["data", "c", "hand-out", "average", "J per cycle: paper's, this", "points against the paper's"]
     return markdown_table(head, lines)
+
+
+def _joules(rows: Sequence[Row]) -> float:
+    """Return the mean energy of a cycle."""
+    return mean(float(np.mean([act["energy_j"] for act in row["acts"]])) for row in rows)
 
 
 def _data(row: Row) -> str:
@@ -169,33 +132,11 @@ def _against(papers: Sequence[Row], ours: Sequence[Row]) -> str:
     return f"{mean(gaps):+.2f} ± {stdev(gaps):.2f}, {verdict}"
 
 
-def baselines(results: Sequence[Row], where: tuple[float, float], only: Sequence[str] = ()) -> str:
-    """Return time and energy to an accuracy at one (T, E), with allocation and without.
-
-    Parameters
-    ----------
-    results : sequence of dict
-        All cells.
-    where : tuple of float
-        (T, E).
-    only : sequence of str
-        The lines; by default all schemes with c = 0 or 2 and all baselines.
-    """
-    own = [r for r in compared(results, where) if r["config"]["baseline"] or family(r) == "HA"]
-    own = [r for r in own if r["config"]["baseline"] or rule(r) == "proportional"]
-    groups = by([r for r in own if r["config"]["baseline"] or cap(r) in (0, 2)], method)
-    names = [name for name in only or groups if name in groups]
-    everything = [row for name in names for row in groups[name]]
-    goal, last = common_goal(everything), min(len(row["accuracy"]) for row in everything)
-    head = ["", f"s to {100 * goal:g} %", f"J to {100 * goal:g} %", f"after {last} cycles, %"]
-    lines = []
-    for name in names:
-        group = groups[name]
-        costs = [_range([cost_to(row, goal, cost) for row in group]) for cost in ("makespan_s", "energy_j")]
-        broken = mean(act["broken"] for row in group for act in row["acts"])
-        final = spread([100 * row["accuracy"][last - 1] for row in group])
-        lines.append([name, *costs, final, f"{broken:.1f} of {group[0]['config']['learners']}"])
-    return markdown_table([*head, "learners beyond a limit"], lines)
+def compared(results: Iterable[Row]) -> list[Row]:
+    """Return the cells of README's comparison: shipped data, the paper's average, T = 10 s, E = 10 J."""
+    alike = {"mode": "pl", "average": "data", "exclude": "infeasible", "energy_spread": 2.5}
+    rows = [row for row in trained(results) if is_like(row, **alike) and setting(row) == (10.0, 10.0)]
+    return [row for row in rows if server(row) == "average"]
 
 
 def _range(values: Sequence[float]) -> str:
@@ -204,44 +145,29 @@ def _range(values: Sequence[float]) -> str:
     return f"{median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
 
 
-def headline(results: Sequence[Row]) -> str:
-    """Return the paper's schemes beside baselines."""
-    return baselines(results, (10.0, 10.0), COMPARED)
+def baselines(results: Iterable[Row], goal: float = 0.95) -> str:
+    """Return time and energy of the schemes and of baselines with three epochs."""
+    rows = [r for r in compared(results) if r["config"]["baseline"] or family(r) == "HA"]
+    groups = by(rows, lambda row: (server(row), method(row)))
+    shown = [key for key in groups if key[1] in ("HA-Sync", "HA-Asyn c = 2") or key[1].endswith("3 ep.")]
+    return _costs({key: groups[key] for key in shown}, goal)
 
 
-def paper_result(results: Sequence[Row], rates: Sequence[Row], goal: float = 0.955) -> str:
-    """Return README's table: time and energy to an accuracy on the paper's fleet.
-
-    Parameters
-    ----------
-    results : sequence of dict
-        The paper's schemes and baselines.
-    rates : sequence of dict
-        Cells of the profile `rate`.
-    goal : float
-        The accuracy.
-    """
+def paper_result(results: Iterable[Row], rates: Iterable[Row], goal: float = 0.955) -> str:
+    """Return README's table: the profile `rate` beside the paper's schemes and FedAvg."""
     shown = ("HA-Asyn c = 2", "HA-Sync", "FedAvg, waits, 3 ep.")
     groups = by([*rates, *compared(results)], lambda row: (server(row), method(row)))
     order = sorted(groups, key=lambda key: (not key[1].startswith("rate"), key[0] != "average", key))
+    return _costs({key: groups[key] for key in order if key[0] != "average" or key[1] in shown}, goal)
+
+
+def _costs(groups: Mapping[tuple[str, str], Sequence[Row]], goal: float) -> str:
+    """Return seconds and joules to an accuracy by (server, method)."""
     lines = []
-    for key in (key for key in order if key[0] != "average" or key[1] in shown):
-        group = groups[key]
+    for (how, name), group in groups.items():
         costs = [_range([cost_to(row, goal, cost) for row in group]) for cost in ("makespan_s", "energy_j")]
         broken = mean(act["broken"] for row in group for act in row["acts"])
         beyond = f"{broken:.0f} of {group[0]['config']['learners']}"
-        lines.append([key[1], key[0], *costs, str(len(group)), beyond])
+        lines.append([name, how, *costs, str(len(group)), beyond])
     head = ["", "server", f"s to {100 * goal:g} %", f"J to {100 * goal:g} %", "placements"]
     return markdown_table([*head, "learners beyond a limit"], lines)
-
-
-def lemma(rows: Sequence[Row]) -> str:
-    """Return how often the distance of Lemma 1 exceeds each bound."""
-    head = ["bound", "eta\\*beta", "rows in which the distance is larger", "largest distance / bound"]
-    lines = []
-    for bound in ("printed", "weighted", "corrected"):
-        for step in sorted({row["step"] for row in rows}):
-            ratios = [r["distance"] / r[bound] for r in rows if r["step"] == step and r["anchor"] == "max"]
-            over = sum(ratio > 1 for ratio in ratios)
-            lines.append([bound, f"{step:g}", f"{over} of {len(ratios)}", f"{max(ratios):.2g}"])
-    return markdown_table(head, lines)
