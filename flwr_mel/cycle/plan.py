@@ -190,11 +190,12 @@ def _set_time(
     measured = [x.baseline_s for x in known if x.baseline_s is not None]
     if not measured:
         return state
-    now_s = max((x.baseline_s or 0.0 for x in fixed), default=0.0)
+    now_s = own_s = max((x.baseline_s or 0.0 for x in fixed), default=0.0)
     if fleet is not None:
+        costs = fleet.expected()
         own = fleet.own_epochs if fleet.epochs_told else np.ones_like(fleet.own_epochs)
         derived = round_time(
-            fleet.expected(),
+            costs,
             own,
             fleet.data,
             min_samples=fleet.min_samples,
@@ -202,8 +203,9 @@ def _set_time(
             epochs_only=fleet.follows is Follows.EPOCHS,
         )
         now_s = max(now_s, derived)
+        own_s = max(own_s, float(costs.time_s(own, fleet.data).max()))
     record.baseline_s = max(x.own_s for x in known)
-    record.cycle_time_s, pace = state.pace.next(now_s)
+    record.cycle_time_s, pace = state.pace.next(now_s, own_s)
     return replace(state, pace=pace)
 
 

@@ -5,10 +5,10 @@ slowest client takes. The new round time is ::
 
     T = min(T_baseline, max(T_work, T_one))
 
-T_baseline is what that round took. T_work is the shortest time in which all clients together pass as many
-samples, sum_k e_k n_k, when each does as many epochs on all its samples as fit, or one epoch on as many
-samples as fit. T_one is the time in which each client finishes its smallest task. So no round is longer than
-it was, and none does less work.
+T_baseline is what that round takes by today's estimates: one measurement would be too noisy. T_work is the
+shortest time in which all clients together pass as many samples, sum_k e_k n_k, when each does as many epochs
+on all its samples as fit, or one epoch on as many samples as fit. T_one is the time in which each client
+finishes its smallest task. So no round is longer than the project's own, and none does less work.
 
 T follows from the costs of the clients in this round, so that a round of fast clients is short. `Pace`
 remembers recent values only to keep T steady: those near the present one count, the others belong to other
@@ -17,6 +17,7 @@ clients or to other conditions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -96,13 +97,15 @@ class Pace:
     computed: tuple[float, ...] = ()
     used: tuple[float, ...] = ()
 
-    def next(self, now_s: float) -> tuple[float, Pace]:
+    def next(self, now_s: float, own_s: float = math.inf) -> tuple[float, Pace]:
         """Return T of the next round, and what to remember.
 
         Parameters
         ----------
         now_s : float
             `round_time` of the clients in this round.
+        own_s : float
+            Expected time of the project's own round with these clients. T is never longer.
         """
         now_s = number("now_s", now_s, above=0)
         computed = (*self.computed, now_s)[-_ROUNDS:]
@@ -110,6 +113,7 @@ class Pace:
         frozen = len(self.used) == _ROUNDS and max(self.used) < _STEADY * min(self.used)
         if frozen and time_s <= self.used[-1] < _TOO_LONG * time_s:
             time_s = self.used[-1]
+        time_s = min(time_s, own_s)
         return time_s, Pace(computed, (*self.used, time_s)[-_ROUNDS:])
 
     def as_dict(self) -> dict[str, Any]:

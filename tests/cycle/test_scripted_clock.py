@@ -1,5 +1,7 @@
 """Rounds on a scripted clock: what the estimator and the derived round time do for whole fleets."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,16 @@ def test_the_round_time_settles_for_300_random_fleets():
     for seed in range(300):
         times = [log.planned_s for log in run_rounds(random_fleet(seed), 12, seed=seed)][6:]
         assert max(times) < 1.1 * min(times), f"fleet {seed}"
+
+
+def test_the_round_time_is_at_most_the_estimated_time_of_the_own_round():
+    """Remembered values made it longer where all clients are about equally fast."""
+    for seed in range(10):
+        logs = run_rounds(Fleet.of([1, 1, 1, 1.1], epochs=2, noise=0.1), 12, seed=seed)
+        for before, log in itertools.pairwise(logs):
+            assert log.planned_s <= max(
+                x.estimate.expected(x.own_epochs, x.data) for x in before.state.learners.values()
+            ) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("given", [True, False])
