@@ -18,7 +18,7 @@ from flwr_mel import (
 from flwr_mel.solvers import EqualBatches, Exact
 from tests.allocation import by_sample
 
-TRIALS = [50, pytest.param(20_000, marks=pytest.mark.slow)]
+TRIALS = [30, pytest.param(20_000, marks=pytest.mark.slow)]
 EXCLUDE = {False: "infeasible", True: "optimal"}
 leave_out_or_not = pytest.mark.parametrize("leave_out", [False, True])
 trials = pytest.mark.parametrize("trials", TRIALS)
