@@ -40,8 +40,8 @@ def fixed(problem: AllocationProblem, tau: np.ndarray, time_s: float | np.ndarra
     By counting; they are the one row of a table.
     """
     c, batch = problem.coefficients, np.arange(1, problem.total_samples + 1)[:, None]
-    fits = (c.c2 * tau * batch + c.c1 * batch + c.c0 <= time_s) & (batch <= problem.max_samples)
-    fits &= c.g2 * tau * batch + c.g1 * batch + c.g0 <= problem.energy_limit_j
+    fits = (c.c2 * (tau * batch) + c.c1 * batch + c.c0 <= time_s) & (batch <= problem.max_samples)
+    fits &= c.g2 * (tau * batch) + c.g1 * batch + c.g0 <= problem.energy_limit_j
     count = fits.sum(axis=0)
     return np.where(count >= problem.min_samples, count, 0)[None, :]
 
