@@ -7,15 +7,7 @@ asked for the awkward fleets of `tests.allocation.oracle`.
 import numpy as np
 import pytest
 
-from flwr_mel import (
-    AllocationProblem,
-    Coefficients,
-    Infeasible,
-    Status,
-    allocate,
-    fastest,
-    greenest,
-)
+from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, allocate, fastest, greenest
 from flwr_mel.solvers import EqualBatches, Exact
 from tests.allocation import by_sample, oracle
 

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, Workload, allocate, paper_fleet
+from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, allocate
 from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
@@ -15,22 +15,13 @@ from flwr_mel.solvers import Exact, SuggestImprove
 from flwr_mel.solvers.knapsack import bound_epochs
 from flwr_mel.solvers.sdp import Boxes, lifted, suggest_sdp
 from flwr_mel.solvers.suggest_improve import Suggest, improve, own_epochs, project
+from tests import zoo
 
-LAYERS = (784, 300, 124, 60, 10)
 MODES = tuple(Suggest)
 
 
 def paper_problem(time_s=10.0, energy_j=10.0, staleness=2, seed=0, learners=20, ship_data=True, **fields):
-    fields = {"total_samples": 3000 * learners, "min_samples": 100} | fields
-    max_samples = fields.pop("max_samples", None)
-    problem = AllocationProblem.from_devices(
-        paper_fleet(np.random.default_rng(seed), learners, energy_j=energy_j),
-        Workload.mlp(LAYERS, ship_data=ship_data),
-        cycle_time_s=time_s,
-        staleness=staleness,
-        **fields,
-    )
-    return problem if max_samples is None else problem.replace(max_samples=max_samples)
+    return zoo.paper_problem(seed, time_s, energy_j, staleness, learners, pl=ship_data).replace(**fields)
 
 
 def random_problem(seed):
