@@ -6,7 +6,7 @@ import pytest
 from flwr_mel import Estimation, Infeasible, Measured, Robust, Rounds, Shards, wire
 from flwr_mel.cycle.errors import NoWork
 from flwr_mel.cycle.options import Options
-from flwr_mel.cycle.plan import plan
+from flwr_mel.cycle.plan import draw_seed, plan
 from flwr_mel.cycle.state import State, hear, meet
 from flwr_mel.records import Outcome
 from tests.cycle.tools import App, Run, declared
@@ -77,6 +77,7 @@ def test_a_single_slow_client_slows_no_other_without_a_cap():
     free = Run(apps, cycle_time_s=1.0, total_samples=40).round()
     capped = Run(apps, cycle_time_s=1.0, total_samples=40, staleness=0).round()
     assert [row.epochs for row in free.learners] == [100, 100, 100, 1]
+    assert all(row.limited_by for row in free.learners)
     assert [row.epochs for row in capped.learners] == [1, 1, 1, 1]
 
 
@@ -215,3 +216,9 @@ class TestShards:
         assert [(task.epochs, task.samples, len(task.shard)) for task in run.tasks] == [(1, 4, 4)] * 2
         run.round()
         assert sum(task.samples for task in run.tasks) > 8
+
+
+def test_a_seed_is_of_one_client_and_one_round():
+    seeds = {draw_seed(s, c, k) for s in (0, 1) for c in (1, 2) for k in ("a", "b")}
+    assert len(seeds) == 8
+    assert all(0 <= seed < 2**63 for seed in seeds)

@@ -63,6 +63,8 @@ def test_every_exported_name_exists():
     assert sorted(flwr_mel.__all__) == list(flwr_mel.__all__)
     for name in flwr_mel.__all__:
         assert getattr(flwr_mel, name)
+    with pytest.raises(AttributeError, match="Greedy"):
+        _ = flwr_mel.solvers.Greedy
 
 
 def test_help_does_not_load_the_training_stack():
