@@ -36,12 +36,10 @@ LANES = {
     "engine": (
         "tests/nets/test_three_cycles.py",
         "tests/simulation/test_modes.py",
-        "tests/clientapp/test_engine.py",
         "tests/engine/",
         "tests/examples/",
         "tests/checkpoint/test_engine.py",
         "tests/simulation/test_arena_runs.py",
-        "tests/simulation/test_ray_start.py",
         "tests/simulation/test_runs.py",
         "tests/simulation/test_sweep.py",
     ),

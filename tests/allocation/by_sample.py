@@ -34,19 +34,22 @@ def draw(rng: np.random.Generator, samples: int = 64) -> AllocationProblem:
     )
 
 
+def fixed(problem: AllocationProblem, tau: np.ndarray, time_s: float | np.ndarray) -> np.ndarray:
+    """The largest batches at given epochs within a cycle time, 0 where the least batch does not fit.
+
+    By counting; they are the one row of a table.
+    """
+    c, batch = problem.coefficients, np.arange(1, problem.total_samples + 1)[:, None]
+    fits = (c.c2 * (tau * batch) + c.c1 * batch + c.c0 <= time_s) & (batch <= problem.max_samples)
+    fits &= c.g2 * (tau * batch) + c.g1 * batch + c.g0 <= problem.energy_limit_j
+    count = fits.sum(axis=0)
+    return np.where(count >= problem.min_samples, count, 0)[None, :]
+
+
 def table(problem: AllocationProblem) -> np.ndarray:
-    """cap_k(tau) for tau = 1, 2, ... (rows), 0 where the least batch does not fit, by counting."""
-    batch = np.arange(1, problem.total_samples + 1)[:, None]
-    rows = []
-    for tau in range(1, problem.max_epochs + 1):
-        c = problem.coefficients
-        fits = (c.c2 * tau * batch + c.c1 * batch + c.c0 <= problem.deadline_s) & (
-            batch <= problem.max_samples
-        )
-        fits &= c.g2 * tau * batch + c.g1 * batch + c.g0 <= problem.energy_limit_j
-        count = fits.sum(axis=0)
-        rows.append(np.where(count >= problem.min_samples, count, 0))
-    return np.array(rows)
+    """cap_k(tau) for tau = 1, 2, ... (rows)."""
+    epochs = [np.full(len(problem), tau) for tau in range(1, problem.max_epochs + 1)]
+    return np.concatenate([fixed(problem, tau, problem.deadline_s) for tau in epochs])
 
 
 def best(problem: AllocationProblem, gain, *, leave_out: bool, caps: np.ndarray | None = None) -> float:
@@ -81,12 +84,3 @@ def _window(values, d, *, leave_out):
         after = ways.max(axis=1)
         sums[d:] = np.maximum(after, sums[d:]) if leave_out else after
     return float(sums[-1])
-
-
-def fixed(problem: AllocationProblem, tau: np.ndarray, time_s: float) -> np.ndarray:
-    """The largest batches at given epochs within a cycle time for all, as the one row of a table."""
-    c, batch = problem.coefficients, np.arange(1, problem.total_samples + 1)[:, None]
-    fits = (c.c2 * tau * batch + c.c1 * batch + c.c0 <= time_s) & (batch <= problem.max_samples)
-    fits &= c.g2 * tau * batch + c.g1 * batch + c.g0 <= problem.energy_limit_j
-    count = fits.sum(axis=0)
-    return np.where(count >= problem.min_samples, count, 0)[None, :]

@@ -23,10 +23,10 @@ def cost_j(problem: AllocationProblem, k: int, tau: int, d: int) -> float:
     return float(c.g2[k]) * float(tau * d) + float(c.g1[k]) * float(d) + float(c.g0[k])
 
 
-def keeps(problem: AllocationProblem, k: int, tau: int, d: int, *, timed: bool = True) -> bool:
+def keeps(problem: AllocationProblem, k: int, tau: int, d: int) -> bool:
     return (
         d <= int(problem.max_samples[k])
-        and (not timed or cost_s(problem, k, tau, d) <= float(problem.deadline_s[k]))
+        and cost_s(problem, k, tau, d) <= float(problem.deadline_s[k])
         and cost_j(problem, k, tau, d) <= float(problem.energy_limit_j[k])
     )
 
@@ -67,43 +67,6 @@ def best_epochs(problem: AllocationProblem, *, subsets: bool = False) -> int | N
     good = (carried >= problem.total_samples) & (spread <= problem.staleness) & (taking_part > 0)
     good &= taking_part * problem.min_samples <= problem.total_samples
     return int(taus.sum(axis=0)[good].max()) if good.any() else None
-
-
-def room(problem: AllocationProblem, tau: np.ndarray, *, timed: bool) -> list[int]:
-    """The largest batches at given epochs, with or without the deadline."""
-    return [
-        largest(lambda n, k=k: keeps(problem, k, int(tau[k]), n, timed=timed), problem.total_samples)
-        for k in range(len(problem))
-    ]
-
-
-def least_time(problem: AllocationProblem, tau: np.ndarray) -> float | None:
-    """The smallest cycle time for given epochs: the moment at which the last of d samples fits.
-
-    Deadlines that differ hold; one that is common to all is what is asked for.
-    """
-    differ = len(set(problem.deadline_s.tolist())) > 1
-    most, d, least = room(problem, tau, timed=differ), problem.total_samples, problem.min_samples
-    if min(most) < least or sum(most) < d or least * len(problem) > d:
-        return None
-    moments = [cost_s(problem, k, int(tau[k]), n) for k, m in enumerate(most) for n in range(1, m + 1)]
-    start = max(cost_s(problem, k, int(tau[k]), least) for k in range(len(problem)))
-    return max(start, sorted(moments)[d - 1])
-
-
-def least_energy(problem: AllocationProblem, tau: np.ndarray) -> float | None:
-    """The least total energy for given epochs, sample by sample (a dynamic programme over sums)."""
-    most, d, least = room(problem, tau, timed=True), problem.total_samples, problem.min_samples
-    if min(most) < least or sum(most) < d or least * len(problem) > d:
-        return None
-    best = np.full(d + 1, np.inf)
-    best[0] = 0.0
-    for k, m in enumerate(most):
-        after = np.full(d + 1, np.inf)
-        for n in range(least, m + 1):
-            np.minimum(after[n:], best[: d + 1 - n] + cost_j(problem, k, int(tau[k]), n), out=after[n:])
-        best = after
-    return float(best[d])
 
 
 def costs_of(rng: np.random.Generator, kind: str, time_s: float) -> Coefficients:

@@ -1,6 +1,4 @@
-"""Allocations and inverse questions against enumeration, on fleets of every awkward kind."""
-
-from itertools import product
+"""Capacities and allocations against enumeration, on fleets of every awkward kind."""
 
 import numpy as np
 import pytest
@@ -12,8 +10,8 @@ from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove, knapsack, pric
 from tests.allocation import oracle
 from tests.allocation.oracle import KINDS, random_problem
 
-#: Problems per kind: 150 in all, or 5,000 and a few.
-TRIALS = [25, pytest.param(834, marks=pytest.mark.slow)]
+#: Problems per kind: 90 in all, or 5,000 and a few.
+TRIALS = [15, pytest.param(834, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,115 +53,6 @@ def test_allocations_equal_enumeration(kind, trials):
         assert other.status.ok == (best is not None)
         assert best is None or int(other.epochs.sum()) <= best <= round(other.bound * len(problem))
     assert solved >= trials
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("trials", TRIALS)
-def test_inverse_questions_equal_enumeration(kind, trials):
-    rng = np.random.default_rng([3, KINDS.index(kind)])
-    answered = 0
-    for _ in range(trials):
-        problem = random_problem(rng, kind)
-        tau = rng.integers(1, 6, len(problem)) if rng.random() < 0.7 else np.full(len(problem), 2)
-        time_s = oracle.least_time(problem, tau)
-        if time_s is None:
-            with pytest.raises(Infeasible):
-                fastest(problem, tau)
-        else:
-            answered += 1
-            plan = fastest(problem, tau)
-            assert plan.cycle_time_s == time_s
-            assert plan.samples.sum() == problem.total_samples
-            within = np.minimum(problem.deadline_s, time_s) if problem.own_deadlines else time_s
-            # At the very time found the other question has an answer as well.
-            energy_j = oracle.least_energy(problem.replace(cycle_time_s=within), tau)
-            there = greenest(problem.replace(cycle_time_s=within), tau)
-            assert there.total_energy_j == pytest.approx(energy_j, rel=1e-12, abs=1e-15)
-            # Of the hand-outs that are as fast it is one with the least energy.
-            assert plan.total_energy_j == pytest.approx(energy_j, rel=1e-12, abs=1e-15)
-        energy_j = oracle.least_energy(problem, tau)
-        if energy_j is None:
-            with pytest.raises(Infeasible) as caught:
-                greenest(problem, tau)
-            common = problem.replace(cycle_time_s=problem.cycle_time_s)
-            assert caught.value.diagnosis.cycle_time_s == oracle.least_time(common, tau)
-        else:
-            assert greenest(problem, tau).total_energy_j == pytest.approx(energy_j, rel=1e-12, abs=1e-15)
-    assert answered >= trials // 5
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("trials", [8, pytest.param(200, marks=pytest.mark.slow)])
-def test_the_fastest_set_equals_a_look_at_every_set(kind, trials):
-    rng = np.random.default_rng([7, KINDS.index(kind)])
-    answered = 0
-    for _ in range(trials):
-        problem = random_problem(rng, kind)
-        problem = problem.replace(
-            cycle_time_s=problem.cycle_time_s
-        )  # one for all, which is what is asked for
-        tau = rng.integers(1, 6, len(problem))
-        sets = [np.flatnonzero(np.array(who)) for who in product((0, 1), repeat=len(problem)) if any(who)]
-        sets = [who for who in sets if len(who) * problem.min_samples <= problem.total_samples]
-        times = [oracle.least_time(some_of(problem, who), tau[who]) for who in sets]
-        if all(time_s is None for time_s in times):
-            with pytest.raises(Infeasible):
-                fastest(problem, tau, leave_out=True)
-            continue
-        answered += 1
-        best = min(time_s for time_s in times if time_s is not None)
-        plan = fastest(problem, tau, leave_out=True)
-        assert plan.cycle_time_s == best
-        assert plan.samples.sum() == problem.total_samples
-        within = problem.replace(cycle_time_s=best)
-        spent = [oracle.least_energy(some_of(within, who), tau[who]) for who in sets]
-        least = min(joules for joules in spent if joules is not None)
-        assert plan.total_energy_j == pytest.approx(least, rel=1e-9, abs=1e-12)
-        assert plan.energy_bound_j <= least * (1 + 1e-9)
-    assert answered >= trials // 5
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("trials", [8, pytest.param(200, marks=pytest.mark.slow)])
-def test_the_greenest_set_equals_a_look_at_every_set(kind, trials):
-    rng = np.random.default_rng([8, KINDS.index(kind)])
-    answered = 0
-    for _ in range(trials):
-        problem = random_problem(rng, kind)
-        tau = rng.integers(1, 6, len(problem))
-        sets = [np.flatnonzero(np.array(who)) for who in product((0, 1), repeat=len(problem)) if any(who)]
-        sets = [who for who in sets if len(who) * problem.min_samples <= problem.total_samples]
-        spent = [oracle.least_energy(some_of(problem, who), tau[who]) for who in sets]
-        if all(joules is None for joules in spent):
-            with pytest.raises(Infeasible):
-                greenest(problem, tau, leave_out=True)
-            continue
-        answered += 1
-        least = min(joules for joules in spent if joules is not None)
-        plan = greenest(problem, tau, leave_out=True)
-        assert plan.samples.sum() == problem.total_samples
-        assert plan.total_energy_j == pytest.approx(least, rel=1e-9, abs=1e-12)
-        assert plan.energy_bound_j <= least * (1 + 1e-9)
-    assert answered >= trials // 5
-
-
-def some_of(problem: AllocationProblem, who: np.ndarray) -> AllocationProblem:
-    """The problem of some learners."""
-    limits = [None if np.isinf(e) else float(e) for e in problem.energy_limit_j[who]]
-    return problem.replace(
-        cycle_time_s=problem.deadline_s[who] if problem.own_deadlines else problem.cycle_time_s,
-        coefficients=problem.coefficients.take(who),
-        energy_limit_j=limits,
-        max_samples=problem.max_samples[who],
-    )
-
-
-def test_a_thousand_samples_of_one_learner():
-    costs = Coefficients([1.6e-3], [0.0], [0.9], [0.0], [0.0], [0.0])
-    problem = AllocationProblem(costs, 100.0, total_samples=1000)
-    plan = fastest(problem, 2)
-    assert plan.cycle_time_s == 1.6e-3 * 2000 + 0.9
-    assert plan.samples.tolist() == [1000]
 
 
 def test_a_neighbour_changes_nobodys_capacity():
@@ -241,7 +130,7 @@ def competing_sets(seed: int) -> AllocationProblem:
 
 def test_leaving_out_beyond_the_core_claims_nothing_unproven(monkeypatch):
     """With the constants of huge fleets on small ones, so that the search is often incomplete."""
-    problems = [competing_sets(seed) for seed in (2744, 4052, 6041, 6221, *range(200))]
+    problems = [competing_sets(seed) for seed in (2744, 4052, 6041, 6221, *range(60))]
     best = [allocate(problem, Exact(exclude="optimal"), throw=False) for problem in problems]
     assert int(best[0].epochs.sum()) == oracle.best_epochs(problems[0], subsets=True) == 15
     monkeypatch.setattr(knapsack, "_FEW", 0)

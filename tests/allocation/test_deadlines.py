@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from bench.rivals import highs
-from flwr_mel import AllocationProblem, Coefficients, Infeasible, Reason, Status, allocate, fastest, greenest
+from flwr_mel import AllocationProblem, Coefficients, Infeasible, Reason, allocate, fastest, greenest
 from flwr_mel.allocation.allocate import violations
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
-from tests.zoo import KINDS, paper_problem, random_problem
+from tests.zoo import paper_problem
 
 SOLVERS = (
     Exact(),
@@ -48,20 +47,6 @@ def test_everybody_keeps_its_own_deadline(solver):
             assert violations(problem, found.epochs, found.samples, all_samples=False) == []
             assert (found.time_s <= problem.deadline_s).all()
     assert solved >= 4
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_equals_highs(kind):
-    rng = np.random.default_rng(700 + KINDS.index(kind))
-    for trial in range(12):
-        problem = random_problem(rng, int(rng.integers(5, 25)), kind, staleness=trial % 6)
-        problem = problem.replace(
-            cycle_time_s=problem.cycle_time_s * rng.choice([0.5, 1, 1.3, 4], len(problem))
-        )
-        best = highs(problem)
-        found = allocate(problem, Exact(), throw=False)
-        assert (best is None) == (found.status is Status.INFEASIBLE)
-        assert best is None or int(found.epochs.sum()) == best == round(found.bound * len(problem))
 
 
 def test_fields():

@@ -1,24 +1,17 @@
 """A search for wrong answers: every objective on small random problems against `tests.allocation.by_sample`.
 
-Seconds in `make test`; 20,000 problems per objective in `make test-slow`.
+Seconds in `make test`; 20,000 problems per objective in `make test-slow`. The inverse questions are also
+asked for the awkward fleets of `tests.allocation.oracle`.
 """
 
 import numpy as np
 import pytest
 
-from flwr_mel import (
-    AllocationProblem,
-    Coefficients,
-    Infeasible,
-    Status,
-    allocate,
-    fastest,
-    greenest,
-)
+from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, allocate, fastest, greenest
 from flwr_mel.solvers import EqualBatches, Exact
-from tests.allocation import by_sample
+from tests.allocation import by_sample, oracle
 
-TRIALS = [50, pytest.param(20_000, marks=pytest.mark.slow)]
+TRIALS = [30, pytest.param(20_000, marks=pytest.mark.slow)]
 EXCLUDE = {False: "infeasible", True: "optimal"}
 leave_out_or_not = pytest.mark.parametrize("leave_out", [False, True])
 trials = pytest.mark.parametrize("trials", TRIALS)
@@ -27,6 +20,22 @@ trials = pytest.mark.parametrize("trials", TRIALS)
 def problems(trials, *seed):
     rng = np.random.default_rng(seed)
     return ((rng, by_sample.draw(rng)) for _ in range(trials))
+
+
+INVERSE = [
+    ("integers", 30),
+    *((kind, 8) for kind in oracle.KINDS),
+    pytest.param("integers", 20_000, marks=pytest.mark.slow),
+    *(pytest.param(kind, 200, marks=pytest.mark.slow) for kind in oracle.KINDS),
+]
+inverse = pytest.mark.parametrize(("kind", "trials"), INVERSE)
+
+
+def questions(kind, trials, *seed):
+    """Yield problems and epochs of their learners."""
+    for rng, problem in problems(trials, *seed, len(kind)):
+        asked = problem if kind == "integers" else oracle.random_problem(rng, kind, samples=64)
+        yield asked, rng.integers(1, 4, len(asked))
 
 
 def solve(problem, leave_out):
@@ -43,12 +52,13 @@ def test_epochs(trials, leave_out):
         assert found.epochs.sum() == max(best, 0)
 
 
-def least_energy(problem, tau, caps, leave_out):
+def least_energy(problem, tau, time_s, leave_out):
     """The least energy at given epochs, which count as one."""
     c, one = problem.coefficients, problem.replace(staleness=0, max_epochs=1)
+    caps = by_sample.fixed(problem, tau, time_s)
 
     def gain(k, _, n):
-        return -(c.g2[k] * tau[k] * n + c.g1[k] * n + c.g0[k])
+        return -(c.g2[k] * (tau[k] * n) + c.g1[k] * n + c.g0[k])
 
     if not leave_out and not caps.all():
         return np.inf
@@ -56,29 +66,29 @@ def least_energy(problem, tau, caps, leave_out):
 
 
 @leave_out_or_not
-@trials
-def test_greenest(trials, leave_out):
-    for rng, problem in problems(trials, 4, leave_out):
-        tau = rng.integers(1, 4, len(problem))
-        caps = by_sample.fixed(problem, tau, problem.cycle_time_s)
-        least = least_energy(problem, tau, caps, leave_out)
+@inverse
+def test_greenest(kind, trials, leave_out):
+    answered = 0
+    for problem, tau in questions(kind, trials, 4, leave_out):
+        least = least_energy(problem, tau, problem.deadline_s, leave_out)
         if np.isfinite(least):
+            answered += 1
             plan = greenest(problem, tau, leave_out=leave_out)
-            assert plan.total_energy_j == pytest.approx(least, rel=1e-12)
+            assert plan.samples.sum() == problem.total_samples
+            assert plan.total_energy_j == pytest.approx(least, rel=1e-12, abs=1e-15)
             assert plan.energy_bound_j is None or plan.energy_bound_j <= least * (1 + 1e-12)
         else:
             with pytest.raises(Infeasible) as why:
                 greenest(problem, tau, leave_out=leave_out)
             check_remedies(problem, tau, why.value.diagnosis, leave_out)
+    assert answered
 
 
 def check_remedies(problem, tau, diagnosis, leave_out):
     """The cycle time that is named is the smallest that works, and the samples the most that fit."""
 
     def works(time_s, samples=problem.total_samples):
-        other = problem.replace(total_samples=samples)
-        caps = by_sample.fixed(other, tau, time_s)
-        return np.isfinite(least_energy(other, tau, caps, leave_out))
+        return np.isfinite(least_energy(problem.replace(total_samples=samples), tau, time_s, leave_out))
 
     if diagnosis.cycle_time_s is None:
         assert not works(1e6)
@@ -86,26 +96,32 @@ def check_remedies(problem, tau, diagnosis, leave_out):
         assert works(diagnosis.cycle_time_s)
         assert not works(np.nextafter(diagnosis.cycle_time_s, 0))
     for samples in range(problem.min_samples, problem.total_samples):
-        assert not works(problem.cycle_time_s, samples) or samples <= diagnosis.carried
-    assert not diagnosis.carried or works(problem.cycle_time_s, diagnosis.carried)
+        assert not works(problem.deadline_s, samples) or samples <= diagnosis.carried
+    assert not diagnosis.carried or works(problem.deadline_s, diagnosis.carried)
 
 
 @leave_out_or_not
-@trials
-def test_fastest(trials, leave_out):
-    for rng, problem in problems(trials, 5, leave_out):
-        tau = rng.integers(1, 4, len(problem))
+@inverse
+def test_fastest(kind, trials, leave_out):
+    answered = 0
+    for problem, tau in questions(kind, trials, 5, leave_out):
+        # Deadlines that differ hold; one that is common to all is what is asked for.
+        deadlines = problem.deadline_s if problem.own_deadlines else np.inf
 
-        def least(time_s, problem=problem, tau=tau):
-            return least_energy(problem, tau, by_sample.fixed(problem, tau, time_s), leave_out)
+        def least(time_s, problem=problem, tau=tau, deadlines=deadlines):
+            return least_energy(problem, tau, np.minimum(deadlines, time_s), leave_out)
 
         if np.isfinite(least(1e6)):
+            answered += 1
             plan = fastest(problem, tau, leave_out=leave_out)
+            assert plan.samples.sum() == problem.total_samples
             assert not np.isfinite(least(np.nextafter(plan.cycle_time_s, 0)))
-            assert plan.total_energy_j == pytest.approx(least(plan.cycle_time_s), rel=1e-12)
+            # Of the hand-outs that are as fast it is one with the least energy.
+            assert plan.total_energy_j == pytest.approx(least(plan.cycle_time_s), rel=1e-12, abs=1e-15)
         else:
             with pytest.raises(Infeasible):
                 fastest(problem, tau, leave_out=leave_out)
+    assert answered
 
 
 @leave_out_or_not

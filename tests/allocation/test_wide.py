@@ -13,7 +13,7 @@ from tests.zoo import paper_problem
 @pytest.mark.parametrize("kind", oracle.KINDS)
 def test_without_a_cap_equals_enumeration(kind):
     rng = np.random.default_rng([9, oracle.KINDS.index(kind)])
-    for _ in range(40):
+    for _ in range(20):
         problem = oracle.random_problem(rng, kind).replace(staleness=None)
         best, found = oracle.best_epochs(problem), allocate(problem, Exact(), throw=False)
         assert found.status.ok == (best is not None)

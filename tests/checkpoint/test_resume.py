@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,11 +11,7 @@ from flwr.serverapp import strategy as message_flower
 
 from flwr_mel import Estimation, JsonlWriter, Rounds, Stopping, read_jsonl
 from flwr_mel.checkpoint.files import read
-from flwr_mel.cycle.errors import NoWork
-from flwr_mel.cycle.options import Options, Shards
-from flwr_mel.cycle.plan import plan
-from flwr_mel.cycle.state import State, hear, meet
-from flwr_mel.devices import Measured
+from flwr_mel.cycle.state import State
 from tests.checkpoint.project import (
     APIS,
     CLIENTS,
@@ -60,16 +55,6 @@ def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path, api, inner):
     if api == "message":
         assert list(rest.result.evaluate_metrics_serverapp) == [3, 4]
         assert [r.cycle for r in rest.result.records] == [1, 2, 3, 4]
-
-
-@APIS
-def test_without_its_moments_fedadam_would_differ(tmp_path, api):
-    """The comparison above can fail."""
-    whole = Training(api).run()
-    Training(api, tmp_path).run(2)
-    rest = Training(api, tmp_path)
-    rest.strategy._newest()["strategy"][0].clear()
-    assert not same(rest.run().final, whole.final)
 
 
 KILLS = """
@@ -217,14 +202,3 @@ def test_a_client_held_by_the_old_server_loses_at_most_three_rounds(tmp_path):
     assert rows[2].energy_limit_j == rows[1].energy_limit_j == 0.5
     assert rows[2].held == rows[1].held == 55
     assert facts(list(rest.mel.records)[:2]) == facts(before.mel.records)
-
-
-def test_no_shard_goes_to_a_client_that_has_not_answered():
-    """It may be outside the simulation, although its costs are assumed or restored."""
-    shards, device = Shards((np.arange(10),)), Measured(1e-3, 0, 0, 0, 0, 0)
-    options = Options(cycle_time_s=1.0, shards=shards, default_device=device)
-    state = hear(meet(State(), ["7"]), options, {"7": None})
-    with pytest.raises(NoWork, match="not answered, so it may be outside the simulation"):
-        plan(state, options, 1, ["7"])
-    safe = replace(options, shards=Shards((np.arange(10),), over_tls=True))
-    assert plan(state, safe, 1, ["7"])[1][0].samples == 10

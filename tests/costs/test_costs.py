@@ -18,22 +18,17 @@ def paper(**changes):
 
 
 def test_the_papers_network():
-    assert PAPER_LAYERS == (784, 300, 124, 60, 10)
-    assert (WEIGHTS, BIASES) == (280_440, 494)
     job = paper()
-    assert job.model_parameters == WEIGHTS
-    assert job.model_bits == 8_974_080 == 32 * WEIGHTS
-    assert job.operations_per_sample == 1_123_736 == 4 * (WEIGHTS + BIASES)
-    assert job.features == 784
-    assert job.sample_bits == 784 * 8
-    assert job.model_bits_per_sample == 0
+    assert (job.model_parameters, job.model_bits) == (280_440, 8_974_080)
+    assert job.operations_per_sample == 1_123_736
+    assert (job.features, job.sample_bits, job.model_bits_per_sample) == (784, 784 * 8, 0)
 
 
 @pytest.mark.parametrize(
     ("layers", "weights", "biases"),
-    [((3, 2), 6, 2), ((1, 1), 1, 1), ((4, 5, 6), 50, 11), ((2, 2, 2, 2), 12, 6)],
+    [(PAPER_LAYERS, WEIGHTS, BIASES), ((3, 2), 6, 2), ((1, 1), 1, 1), ((4, 5, 6), 50, 11)],
 )
-def test_other_networks(layers, weights, biases):
+def test_networks(layers, weights, biases):
     job = Workload.mlp(layers)
     assert job.model_parameters == weights
     assert job.operations_per_sample == 4 * (weights + biases)
@@ -62,51 +57,38 @@ DEVICES = [
 SIX = ("c2", "c1", "c0", "g2", "g1", "g0")
 
 
-def check(workload, **terms):
+PER_SAMPLE = {"model_parameters": 1000, "operations_per_sample": 5000, "features": 20}
+
+
+@pytest.mark.parametrize(
+    ("workload", "sample_bits", "terms"),
+    [
+        (paper(), 6272, {}),
+        (paper(ship_data=False), 0, {"f": 0}),
+        (paper(bits_per_feature=16, bits_per_parameter=64), 12_544, {"p_d": 16, "p_m": 64}),
+        (paper(label_bits=4), 6276, {"f": 784 + 4 / 8}),
+        (paper(label_bits=4, ship_data=False), 0, {"f": 0}),
+        (paper(model_compression=0.25), 6272, {"p_m": 8}),
+        (paper(data_compression=0.5), 3136, {"p_d": 4}),
+        (paper(label_bits=8, data_compression=0.5), 3140, {"f": 785, "p_d": 4}),
+        (Workload(**PER_SAMPLE, parameters_per_sample=3.5), 160, {"f": 20, "s_d": 3.5}),
+        (Workload(**PER_SAMPLE, parameters_per_sample=3.5, ship_data=False), 0, {"f": 0, "s_d": 3.5}),
+        (
+            Workload(**PER_SAMPLE, parameters_per_sample=3.5, model_compression=0.5),
+            160,
+            {"f": 20, "s_d": 3.5, "p_m": 16},
+        ),
+    ],
+)
+def test_the_six_coefficients(workload, sample_bits, terms):
+    """Parallelized and federated learning, precision, labels, compression, parameters per sample."""
+    assert workload.sample_bits == sample_bits
+    if workload.model_parameters == 1000:
+        terms = {"s_m": 1000, "c_m": 5000} | terms
     got = Coefficients.from_devices([Device(**d) for d in DEVICES], workload)
     for k, device in enumerate(DEVICES):
         for name, expected in zip(SIX, by_hand(device, **terms), strict=True):
             assert getattr(got, name)[k] == pytest.approx(expected, rel=1e-14), name
-
-
-def test_parallelized_learning():
-    check(paper())
-
-
-def test_federated_learning_ships_no_samples():
-    job = paper(ship_data=False)
-    assert job.sample_bits == 0
-    check(job, f=0)
-
-
-def test_precision_and_labels():
-    check(paper(bits_per_feature=16, bits_per_parameter=64), p_d=16, p_m=64)
-    job = paper(label_bits=4)
-    assert job.sample_bits == 784 * 8 + 4
-    check(job, f=784 + 4 / 8)
-    assert paper(label_bits=4, ship_data=False).sample_bits == 0
-
-
-def test_compression():
-    check(paper(model_compression=0.25), p_m=8)
-    check(paper(data_compression=0.5), p_d=4)
-    job = paper(label_bits=8, data_compression=0.5)
-    assert job.sample_bits == (784 * 8 + 8) / 2
-
-
-@pytest.mark.parametrize("ship_data", [True, False])
-def test_model_parallelism(ship_data):
-    job = Workload(
-        model_parameters=1000,
-        operations_per_sample=5000,
-        features=20,
-        parameters_per_sample=3.5,
-        ship_data=ship_data,
-    )
-    assert job.model_bits_per_sample == 3.5 * 32
-    check(job, f=20 * ship_data, s_m=1000, s_d=3.5, c_m=5000)
-    squeezed = Workload(1000, 5000, 20, parameters_per_sample=3.5, model_compression=0.5)
-    assert squeezed.model_bits_per_sample == 3.5 * 16
 
 
 def test_energy_per_operation():

@@ -5,9 +5,11 @@ import pytest
 from flwr_mel import Estimation, wire
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.plan import Follows
+from flwr_mel.cycle.settle import Reply
+from flwr_mel.cycle.state import Learner
 from flwr_mel.records import Outcome
 from flwr_mel.strategy import final_line
-from tests.cycle.tools import App, Run, declared
+from tests.cycle.tools import MODEL, App, Run, declared
 
 SLOW = (1, 1, 3, 10)
 
@@ -16,6 +18,11 @@ def run_of(rounds=6, **app):
     run = Run([App(pace=1e-3 * s, **app) for s in SLOW], estimation=Estimation(on_time=0.5))
     run.rounds(rounds)
     return run
+
+
+def declaring(c2=1e-3, g2=0.0, limits=(), **app):
+    """A client that declares its costs and holds 600 samples."""
+    return App(capability=declared((c2, 0, 0, g2, 0, 0)) | {wire.MAX_SAMPLES: 600, **dict(limits)}, **app)
 
 
 def notes(run, text):
@@ -58,16 +65,6 @@ def test_hard_coded_epochs_are_learned_from_the_loader(named):
         assert {row.epochs_done for row in record.learners} == {3.0}
 
 
-def test_hard_coded_epochs_let_samples_be_planned():
-    apps = [App(pace=1e-3 * s, own=3, named=False, reads=False, loader=True) for s in SLOW]
-    run = Run(apps, cycle_time_s=5.0)
-    run.rounds(4)
-    last = run.records[-1]
-    assert last.waited_s <= 5.0
-    assert last.learners[3].samples < 200 < last.learners[0].samples
-    assert {row.epochs_done for row in last.learners} == {3.0}
-
-
 @pytest.mark.parametrize("reads", [True, None])
 def test_a_task_that_is_read_and_not_followed_shows_at_the_loader(reads):
     """As if it had not read its epochs: it does its own ones, on the samples of the task."""
@@ -91,9 +88,7 @@ def test_max_steps(loader, known):
 
 
 def test_max_steps_with_declared_costs_and_a_plan_that_never_changes():
-    costs = declared((1e-3, 0, 0.01, 0, 0, 0)) | {wire.MAX_SAMPLES: 600}
-    apps = [App(own=1, max_steps=2, loader=True, capability=costs)] * 3
-    run = Run(apps, cycle_time_s=5.0, total_samples=1800)
+    run = Run([declaring(own=1, max_steps=2, loader=True)] * 3, cycle_time_s=5.0, total_samples=1800)
     run.rounds(3)
     assert len(notes(run, "same work for every task")) == 1
     assert all(row.baseline for row in run.records[-1].learners)
@@ -108,8 +103,7 @@ def test_an_evaluation_on_the_training_data_is_no_other_work():
 
 
 def test_clients_with_declared_costs_are_not_judged_by_their_times():
-    costs = declared((1e-3, 0, 0.01, 0, 0, 0)) | {wire.MAX_SAMPLES: 600}
-    run = Run([App(pace=0, fixed_s=1.0, capability=costs)] * 3, cycle_time_s=2.0, total_samples=300)
+    run = Run([declaring(pace=0, fixed_s=1.0)] * 3, cycle_time_s=2.0, total_samples=300)
     run.rounds(3)
     run.options = Options(cycle_time_s=20.0, total_samples=1500)
     run.rounds(3)
@@ -133,26 +127,23 @@ def test_all_samples_of_a_client_that_never_said_how_many_it_holds():
     assert all(row.outcome is Outcome.USED for row in run.records[-1].learners)
 
 
-def test_too_slow_for_all_its_samples():
-    costs = [declared((1e-3 * s, 0, 0, 0, 0, 0)) | {wire.MAX_SAMPLES: 600} for s in SLOW]
-    run = Run([App(chooses=False, capability=c) for c in costs], cycle_time_s=2.0, total_samples=2400)
-    run.rounds(2)
-    reasons = [row.reason for row in run.records[-1].learners]
-    assert reasons[:3] == ["", "", ""]
-    assert "uses all its 600 samples, which takes 6 s" in reasons[3]
-
-
-def test_own_work_that_keeps_neither_time_nor_energy_is_not_planned():
-    slow = declared((1e-2, 0, 0, 1e-3, 0, 0)) | {wire.MAX_SAMPLES: 600}
-    hungry = declared((1e-3, 0, 0, 1.0, 0, 0)) | {wire.MAX_SAMPLES: 600, wire.ENERGY_LIMIT_J: 30.0}
-    fine = declared() | {wire.MAX_SAMPLES: 600}
-    apps = [App(reads=False, chooses=False, capability=c) for c in (fine, slow, hungry)]
-    run = Run(apps, cycle_time_s=2.0, total_samples=300)
+@pytest.mark.parametrize(
+    ("reads", "slow", "hungry"),
+    [
+        (True, "uses all its 600 samples, which takes 6 s", "uses all its 600 samples"),
+        (False, "takes 6 s of T = 2 s", "uses 600 J of 30 J"),
+    ],
+)
+def test_work_that_keeps_neither_time_nor_energy_is_not_planned(reads, slow, hungry):
+    limit = {wire.ENERGY_LIMIT_J: 30.0}
+    costs = ({}, {"c2": 1e-2}, {"g2": 1.0, "limits": limit})
+    apps = [declaring(**c, chooses=False, reads=reads) for c in costs]
+    run = Run(apps, cycle_time_s=2.0, total_samples=1800)
     run.rounds(2)
     fine_row, slow_row, hungry_row = run.records[-1].learners
     assert fine_row.outcome is Outcome.USED
-    assert "takes 6 s of T = 2 s" in slow_row.reason
-    assert "uses 600 J of 30 J" in hungry_row.reason
+    assert slow in slow_row.reason
+    assert hungry in hungry_row.reason
 
 
 def test_one_app_runs_on_all_clients():
@@ -178,8 +169,6 @@ def test_one_app_runs_on_all_clients():
     ],
 )
 def test_what_clients_follow(chooses, reads, follows):
-    from flwr_mel.cycle.state import Learner
-
     learners = [Learner("1", "1", "1"), Learner("2", "2", "2", chooses=chooses, reads=reads)]
     assert Follows.of(learners, Options()) is follows
     assert Follows.of([], Options()) is Follows.BOTH
@@ -187,19 +176,7 @@ def test_what_clients_follow(chooses, reads, follows):
 
 def test_without_a_report_a_client_keeps_doing_its_own_work():
     run = Run([App(), App()])
-    run.round()
-    record = run.records[0]
-    run = Run([App(), App()])
-    bare = {"1000": _bare(App(), record)}
-    for _ in range(2):
-        run.round(replies=bare)
+    run.rounds(2, replies={"1000": Reply(dict(MODEL), 600, {}, None)})
     assert run.row(0).baseline
     assert not run.row(1).baseline
     assert len(notes(run, "has no report")) == 1
-
-
-def _bare(app, record):
-    from flwr_mel.cycle.settle import Reply
-    from tests.cycle.tools import MODEL
-
-    return Reply(dict(MODEL), 600, {}, None)

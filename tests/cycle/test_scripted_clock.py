@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from flwr_mel.cycle.errors import NoWork
 from flwr_mel.cycle.options import Estimation
 from flwr_mel.cycle.state import State
 from tests.cycle.scripted import LOST, Fleet, run_rounds, unwrapped
@@ -17,13 +16,13 @@ def changes(logs):
     return np.maximum(works[1:] / works[:-1], works[:-1] / works[1:])
 
 
-@pytest.mark.parametrize("fixed", [0.0, 0.1])
-@pytest.mark.parametrize("epochs", [1, 3, 5])
-def test_equal_clients_with_noise_lose_nothing(epochs, fixed):
+@pytest.mark.parametrize(("epochs", "fixed"), [(1, 0.0), (3, 0.1)])
+@pytest.mark.parametrize("seeds", [6, pytest.param(12, marks=pytest.mark.slow)])
+def test_equal_clients_with_noise_lose_nothing(epochs, fixed, seeds):
     """Noise alone once gave one of four equal clients 32 samples and another 528."""
     work = seconds = 0.0
     fleet = Fleet.of([1, 1, 1, 1], epochs=epochs, fixed=fixed, noise=0.2)
-    for seed in range(12):
+    for seed in range(seeds):
         logs = run_rounds(fleet, 35, seed=seed)
         for log in logs[10:]:
             work, seconds = work + log.work.sum(), seconds + log.actual_s
@@ -52,13 +51,6 @@ def test_actual_and_planned_round_time_agree_from_round_three_on(noise, epochs, 
     assert changes(logs).max() <= 2
 
 
-def test_a_round_is_shorter_and_does_as_much_work():
-    fleet = Fleet.of([1, 1, 3, 10], epochs=3)
-    logs = run_rounds(fleet, 6)
-    assert logs[-1].actual_s < 0.25 * logs[0].actual_s
-    assert logs[-1].work.sum() >= logs[0].work.sum()
-
-
 def random_fleet(seed):
     rng = np.random.default_rng([9, seed])
     clients = int(rng.integers(2, 13))
@@ -72,8 +64,9 @@ def random_fleet(seed):
     )
 
 
-def test_the_round_time_settles_for_300_random_fleets():
-    for seed in range(300):
+@pytest.mark.parametrize("fleets", [40, pytest.param(300, marks=pytest.mark.slow)])
+def test_the_round_time_settles_for_random_fleets(fleets):
+    for seed in range(fleets):
         times = [log.planned_s for log in run_rounds(random_fleet(seed), 12, seed=seed)][6:]
         assert max(times) < 1.1 * min(times), f"fleet {seed}"
 
@@ -134,12 +127,6 @@ def test_available_time_is_used():
         assert log.samples.sum() == 12_000
     for log in run_rounds(fleet, 12, max_epochs=1)[1:]:
         assert log.samples.sum() >= 0.9 * 12_000
-
-
-def test_a_round_time_in_which_no_client_can_do_anything_is_an_error():
-    fleet = Fleet.of([1, 1])
-    with pytest.raises(NoWork, match=r"cycle_time_s=0.01 .*smallest cycle time.* 0.05"):
-        run_rounds(fleet, 3, cycle_time_s=0.01, declared=fleet.costs())
 
 
 def test_the_round_time_follows_the_sampled_clients():

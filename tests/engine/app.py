@@ -17,6 +17,7 @@ from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
 from flwr.server import Server, ServerConfig, SimpleClientManager
 from flwr.server.compat import start_grid
 from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
 
 import flwr_mel.server
 import flwr_mel.serverapp
@@ -47,7 +48,10 @@ def work(config, task, context, weights):
         time.sleep(1e-2 * epochs * len(rows) if k == SLOW else 0.0)
     rng = np.random.default_rng([task.seed, epochs])
     step = [rng.normal(size=w.shape).astype(w.dtype) * np.float32(rows.mean() + 1) for w in weights]
-    return [w + s for w, s in zip(weights, step, strict=True)], len(rows), {"epochs": epochs}
+    calls = context.state.config_records.setdefault("calls", ConfigRecord({"n": 0}))
+    calls["n"] += 1
+    metrics = {"epochs": epochs, "calls": calls["n"]}
+    return [w + s for w, s in zip(weights, step, strict=True)], len(rows), metrics
 
 
 def train_message(msg, context):
@@ -128,4 +132,7 @@ def main(grid, context):
             mel, arrays = run(grid, scenario, rounds, **options)
             records = [record.as_dict() for record in mel.records]
             found[f"{scenario}-{api}"] = {"records": records, "bits": [w.tobytes().hex() for w in arrays]}
+    stock = FedAvg(fraction_evaluate=0.0, min_train_nodes=NODES, min_available_nodes=NODES)
+    result = stock.start(grid, ArrayRecord(MODEL), num_rounds=1)
+    found["stock"] = dict(result.train_metrics_clientapp[1])
     Path(os.environ["LAB_OUT"]).write_text(json.dumps(found))

@@ -41,7 +41,7 @@ class Engine:
     def __init__(self):
         self.process, self.plays = None, 0
 
-    def play(self, app, directory, *, config=None, nodes=NODES, spoils=False, **variables):
+    def play(self, app, directory, *, config=None, nodes=NODES, **variables):
         """Run a Flower app to its end and return its output.
 
         Parameters
@@ -54,8 +54,6 @@ class Engine:
             The run configuration.
         nodes : int
             How many of the engine's nodes are there.
-        spoils : bool
-            It kills workers, so that the next app needs a new engine.
         **variables
             Environment variables that server and clients see.
         """
@@ -66,7 +64,7 @@ class Engine:
         over = False
         try:
             trouble = self._ask(request)
-            over = not spoils
+            over = True
         finally:
             if not over:  # also when the test is given up: who knows what still runs
                 self.stop()

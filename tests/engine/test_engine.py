@@ -86,3 +86,16 @@ def test_a_client_that_fails(runs, api):
     outcomes = [row(record, BROKEN).outcome for record in records(runs, f"faults-{api}")]
     assert outcomes == [Outcome.USED, Outcome.FAILED, Outcome.USED]
     assert row(records(runs, f"faults-{api}")[1], BROKEN).reason
+
+
+@pytest.mark.engine
+def test_the_state_of_clients_persists_from_task_to_task(runs):
+    calls = [record.metrics["train-calls"] for record in records(runs, "federated-message")]
+    assert calls == pytest.approx([1, 2, 3])
+
+
+@pytest.mark.engine
+def test_a_stock_strategy_trains_with_the_projects_own_work(runs):
+    """Only the server changes when users compare with and without planning."""
+    assert runs["stock"]["epochs"] == pytest.approx(2)
+    assert not [key for key in runs["stock"] if key.startswith("mel-")]

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,14 @@ def room_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported(path, *, lazy=True):
     """Yield module and name of every import; without `lazy` only of those that run with the import."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     later = set()
     for node in ast.walk(tree):
         typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
@@ -108,11 +114,7 @@ def test_the_core_uses_neither_tools_nor_the_simulation():
 @pytest.mark.parametrize("path", sorted((PACKAGE / "cycle").glob("*.py")), ids=lambda path: path.name)
 def test_a_cycle_depends_on_its_arguments_alone(path):
     assert not {module.split(".")[0] for module, _ in imported(path)} & OUTSIDE
-    calls = {
-        n.func.id
-        for n in ast.walk(ast.parse(path.read_text()))
-        if isinstance(n, ast.Call) and hasattr(n.func, "id")
-    }
+    calls = {n.func.id for n in ast.walk(parsed(path)) if isinstance(n, ast.Call) and hasattr(n.func, "id")}
     assert not calls & {"open", "print", "input"}
 
 
@@ -138,7 +140,3 @@ def test_keys_of_the_wire_are_written_in_one_place():
 def test_files_of_tests_are_short_enough_to_read():
     lengths = {path: len(path.read_text().splitlines()) for path in (ROOT / "tests").rglob("*.py")}
     assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > 400} == {}
-
-
-def test_tests_lie_in_folders():
-    assert [path.name for path in (ROOT / "tests").glob("test_*.py")] == []

@@ -1,6 +1,5 @@
 """What an import costs: the library alone loads neither Flower nor any training or solver stack."""
 
-import ast
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -8,25 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.test_architecture import imported
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-
-HEAVY = [
-    "flwr",
-    "torch",
-    "torchvision",
-    "cvxpy",
-    "scipy",
-    "matplotlib",
-    "ray",
-    "ortools",
-    "pyscipopt",
-    "pandas",
-    "rich",
-    "scipy",
-]
-
+HEAVY = {"flwr", "torch", "torchvision", "cvxpy", "scipy", "matplotlib", "ray", "ortools", "pandas", "rich"}
 STATEMENTS = {
     "package": "import flwr_mel",
     "solver": "from flwr_mel.solvers import Exact",
@@ -38,51 +23,38 @@ costs = Coefficients([0.001], [0], [0], [0], [0], [0])
 problem = AllocationProblem(costs, 1.0, total_samples=100)
 allocate(problem, Exact()), fastest(problem, 1), greenest(problem, 1), scheme("hu-sync").allocate(problem)
 """,
+    "the paper's solver": "from flwr_mel.solvers import SuggestImprove; SuggestImprove()",
     "a cycle": "import flwr_mel.cycle.plan, flwr_mel.cycle.settle",
     "fleets in files": "import flwr_mel.tools.fleetfile",
 }
 
 
-def loaded(statement):
-    code = f"{statement}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+def loaded(statement, warnings="default"):
+    """Return the modules that a fresh process has after a statement, and what it printed."""
+    code = f"{statement}\nimport sys\nprint('LOADED', *sys.modules)"
+    command = [sys.executable, "-W", warnings, "-c", code]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
+    text, _, names = done.stdout.partition("LOADED")
+    return set(names.split()), text
 
 
 @pytest.mark.parametrize(("module", "most"), [("clientapp", 16), ("serverapp", 50), ("server", 50)])
 def test_a_project_loads_few_of_our_modules(module, most):
-    code = f"import sys, flwr_mel.{module}; print(*(n for n in sys.modules if n.startswith('flwr_mel')))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=PATIENCE_S
-    )
-    names = done.stdout.split()
-    assert 5 < len(names) <= most
-    assert not [name for name in names if name.startswith("flwr_mel.tools")]
+    names, _ = loaded(f"import flwr_mel.{module}")
+    ours = {name for name in names if name.startswith("flwr_mel")}
+    assert 5 < len(ours) <= most
+    assert not [name for name in ours if name.startswith("flwr_mel.tools")]
     if module == "clientapp":
-        assert not [name for name in names if name.startswith(("flwr_mel.solvers", "flwr_mel.allocation"))]
+        assert not [name for name in ours if name.startswith(("flwr_mel.solvers", "flwr_mel.allocation"))]
+        assert not {"torch", "scipy", "ray", "datasets"} & names
 
 
 @pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
 def test_heavy_packages_stay_out(statement):
-    names = loaded(statement)
+    names, _ = loaded(statement, warnings="error")
     assert "flwr_mel" in names
-    assert not names & set(HEAVY)
-
-
-def test_the_papers_solver_is_loaded_on_demand():
-    assert "cvxpy" not in loaded("from flwr_mel.solvers import SuggestImprove; SuggestImprove()")
-
-
-def test_an_unknown_solver_is_an_attribute_error():
-    with pytest.raises(ImportError, match="Greedy"):
-        from flwr_mel.solvers import Greedy  # noqa: F401
+    assert not names & HEAVY
 
 
 def test_every_exported_name_exists():
@@ -91,26 +63,21 @@ def test_every_exported_name_exists():
     assert sorted(flwr_mel.__all__) == list(flwr_mel.__all__)
     for name in flwr_mel.__all__:
         assert getattr(flwr_mel, name)
+    with pytest.raises(AttributeError, match="Greedy"):
+        _ = flwr_mel.solvers.Greedy
 
 
 def test_help_does_not_load_the_training_stack():
-    code = """
+    names, text = loaded("""
 import sys
 sys.argv = ["flwr-mel", "--help"]
 try:
     __import__("flwr_mel.tools.cli").tools.cli.main()
 except SystemExit as stop:
     assert not stop.code
-print("LOADED", *sorted({name.split(".")[0] for name in sys.modules}))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=PATIENCE_S
-    )
-    assert done.returncode == 0, done.stderr
-    text, _, names = done.stdout.partition("LOADED")
-    assert "plan" in text
-    assert "fleet" in text
-    assert not set(names.split()) & {"torch", "cvxpy", "matplotlib", "ray", "flwr"}
+""")
+    assert {"plan", "fleet"} <= set(text.split())
+    assert not names & {"torch", "cvxpy", "matplotlib", "ray", "flwr"}
 
 
 def test_rooms_of_the_simulation_import_one_way():
@@ -118,16 +85,9 @@ def test_rooms_of_the_simulation_import_one_way():
     edges: dict[str, set[str]] = {}
     for path in package.rglob("*.py"):
         room = path.relative_to(package).parts[0]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            for name in imported(node):
-                if name.startswith("mel_simulation."):
-                    edges.setdefault(room, set()).add(name.split(".")[1])
+        for module, _ in imported(path):
+            if module.startswith("mel_simulation."):
+                edges.setdefault(room, set()).add(module.split(".")[1])
     assert {"scenario", "app", "sweep", "arena", "paper", "cli"} <= set(edges)
     graph = {room: targets - {room} for room, targets in edges.items()}
     list(TopologicalSorter(graph).static_order())  # raises CycleError
-
-
-def imported(node):
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []

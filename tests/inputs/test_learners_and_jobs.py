@@ -3,23 +3,10 @@
 import numpy as np
 import pytest
 
-from flwr_mel import (
-    Channel,
-    Coefficients,
-    Workload,
-    paper_fleet,
-)
+from flwr_mel import Channel, Coefficients, Workload, paper_fleet
 from flwr_mel.devices import watts
 from flwr_mel.paper import draw_energy, place
-from tests.inputs.tools import (
-    NOT_COUNTS,
-    NOT_FINITE,
-    NOT_NUMBERS,
-    complaint,
-    device,
-    names,
-    workload,
-)
+from tests.inputs.tools import NOT_COUNTS, NOT_FINITE, NOT_NUMBERS, complaint, device, names, workload
 
 
 @pytest.mark.parametrize(

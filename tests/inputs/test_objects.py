@@ -8,27 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flwr_mel import (
-    AllocationProblem,
-    Channel,
-    Coefficients,
-    allocate,
-    fastest,
-    greenest,
-    scheme,
-)
+from flwr_mel import AllocationProblem, Channel, Coefficients, allocate, fastest, greenest, scheme
 from flwr_mel.allocation.screening import smallest
 from flwr_mel.allocation.solution import Diagnosis, round_up
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
-from tests.inputs.tools import (
-    INF,
-    coefficients,
-    complaint,
-    device,
-    names,
-    problem,
-    workload,
-)
+from tests.inputs.tools import INF, coefficients, complaint, device, names, problem, workload
 
 
 def test_replace():

@@ -17,15 +17,7 @@ from flwr_mel import (
 )
 from flwr_mel.allocation.handout import hand_out
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
-from tests.inputs.tools import (
-    NAN,
-    NOT_COUNTS,
-    NOT_NUMBERS,
-    coefficients,
-    complaint,
-    names,
-    problem,
-)
+from tests.inputs.tools import NAN, NOT_COUNTS, NOT_NUMBERS, coefficients, complaint, names, problem
 
 
 @pytest.mark.parametrize("bad", ["", "HA", "ha_asyn", "sync", None, 5, [], True, b"ha-sync", NAN])

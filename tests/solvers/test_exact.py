@@ -1,4 +1,4 @@
-"""`Exact` is optimal: against brute force, against HiGHS, and by the invariants of the problem."""
+"""`Exact` is optimal: against HiGHS, and by the invariants of the problem."""
 
 from itertools import product
 
@@ -7,100 +7,31 @@ import pytest
 
 from bench.rivals import capacity, highs
 from flwr_mel import AllocationProblem, Coefficients, Handout, Infeasible, Reason, Status, allocate
-from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import carried
 from flwr_mel.solvers import EqualBatches, Exact, prices
+from tests.allocation import oracle
 from tests.zoo import KINDS, paper_problem, random_problem
 
 
-def brute_force(problem: AllocationProblem, *, subsets: bool = False) -> int | None:
-    """Best sum of epochs over every integer tau (and, if asked, every set of participants)."""
-    able = np.flatnonzero(capacity(problem, 1) >= problem.min_samples)
-    most, caps = [], []
-    for k in able:
-        column = [problem.total_samples + 1]
-        tau = 1
-        while (cap := int(capacity(problem, tau)[k])) >= problem.min_samples and tau <= problem.max_epochs:
-            column.append(cap)
-            tau += 1
-        most.append(len(column) - 1)
-        caps.append(column)
-    best = None
-    choices = [range(0 if subsets else 1, m + 1) for m in most]
-    for taus in product(*choices) if len(able) else ():
-        part = [(c, t) for c, t in zip(caps, taus, strict=True) if t]
-        if not part:
-            continue
-        used = [t for _, t in part]
-        if max(used) - min(used) > problem.staleness:
-            continue
-        if sum(c[t] for c, t in part) >= problem.total_samples:
-            best = max(best or 0, sum(used))
-    return best
-
-
-def tight(rng: np.random.Generator, learners: int, kind: str, staleness: int) -> AllocationProblem:
-    """A problem small enough that brute force sees every tau: the least batch is large, tau <= 14."""
-    problem = random_problem(rng, learners, kind, staleness)
-    most = int(capacity(problem.replace(total_samples=10**7, min_samples=1), 1).max())
-    least = max(1, min(most // 12, problem.total_samples // learners))
-    return problem.replace(min_samples=least, max_epochs=14)
-
-
-TRIALS = [18, pytest.param(90, marks=pytest.mark.slow)]
-
-
+@pytest.mark.parametrize("own_deadlines", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("trials", TRIALS)
-def test_equals_brute_force(kind, trials):
-    rng = np.random.default_rng(KINDS.index(kind))
-    solved = 0
-    for trial in range(trials):
-        problem = tight(rng, int(rng.integers(1, 5)), kind, staleness=trial % 5)
-        best = brute_force(problem)
-        solution = allocate(problem, Exact(), throw=False)
-        if best is None:
-            assert solution.status is Status.INFEASIBLE
-            continue
-        solved += 1
-        assert solution.status is Status.OPTIMAL
-        assert int(solution.epochs.sum()) == best
-        assert solution.bound == solution.mean_epochs
-    assert solved >= 3 * trials // 8
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("trials", [30, pytest.param(90, marks=pytest.mark.slow)])
-def test_leaving_out_stragglers_equals_brute_force_over_all_subsets(kind, trials):
-    rng = np.random.default_rng(100 + KINDS.index(kind))
-    raised = 0
-    for trial in range(trials):
-        problem = tight(rng, int(rng.integers(2, 5)), kind, staleness=trial % 3)
-        best = brute_force(problem, subsets=True)
-        solution = allocate(problem, Exact(exclude="optimal"), throw=False)
-        if best is None:
-            assert solution.status is Status.INFEASIBLE
-            continue
-        assert int(solution.epochs.sum()) == best
-        raised += Reason.STRAGGLER in solution.excluded.values()
-    assert raised or kind not in ("energy", "nice", "wild")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("trials", TRIALS)
-def test_equals_highs(kind, trials):
-    rng = np.random.default_rng(200 + KINDS.index(kind))
+@pytest.mark.parametrize("trials", [12, pytest.param(90, marks=pytest.mark.slow)])
+def test_equals_highs(kind, trials, own_deadlines):
+    rng = np.random.default_rng([200, own_deadlines, KINDS.index(kind)])
     solved = 0
     for trial in range(trials):
         problem = random_problem(rng, int(rng.integers(5, 41)), kind, staleness=trial % 6)
+        if own_deadlines:
+            times = rng.choice([0.5, 1, 1.3, 4], len(problem))
+            problem = problem.replace(cycle_time_s=problem.cycle_time_s * times)
         best = highs(problem)
         solution = allocate(problem, Exact(), throw=False)
         assert (best is None) == (solution.status is Status.INFEASIBLE)
         if best is not None:
             solved += 1
             assert int(solution.epochs.sum()) == best == round(solution.bound * len(problem))
-    assert solved >= 2 * trials // 3
+    assert solved >= trials // 2
 
 
 @pytest.mark.parametrize("learners", [1, 7, 300])
@@ -164,8 +95,9 @@ def test_a_newly_admitted_straggler_lowers_the_optimum_and_may_be_left_out():
 
 def test_of_equal_optima_the_one_with_the_most_spare_capacity():
     rng = np.random.default_rng(9)
+    compared = 0
     for trial in range(25):
-        problem = tight(rng, 3, KINDS[trial % len(KINDS)], staleness=2)
+        problem = oracle.random_problem(rng, oracle.KINDS[trial % len(oracle.KINDS)]).replace(staleness=2)
         solution = allocate(problem, Exact(), throw=False)
         if not solution.status.ok:
             continue
@@ -177,17 +109,9 @@ def test_of_equal_optima_the_one_with_the_most_spare_capacity():
         for taus in product(*(range(1, int(caps.most_epochs[k]) + 1) for k in who)):
             if sum(taus) == solution.epochs.sum() and max(taus) - min(taus) <= problem.staleness:
                 best = max(best, sum(c[t - 1] for c, t in zip(columns, taus, strict=True)))
+        compared += 1
         assert mine == best
-
-
-@pytest.mark.parametrize("rule", list(Handout))
-def test_hand_out_rules(rule):
-    rng = np.random.default_rng(3)
-    for trial in range(40):
-        problem = random_problem(rng, int(rng.integers(1, 30)), KINDS[trial % len(KINDS)], 2)
-        solution = allocate(problem, Exact(handout=rule), throw=False)
-        if solution.status.ok:
-            assert violations(problem, solution.epochs, solution.samples) == []
+    assert compared > 10
 
 
 def test_hand_out_rules_do_what_they_say():

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, Workload, allocate, paper_fleet
+from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, allocate
 from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
@@ -15,22 +15,13 @@ from flwr_mel.solvers import Exact, SuggestImprove
 from flwr_mel.solvers.knapsack import bound_epochs
 from flwr_mel.solvers.sdp import Boxes, lifted, suggest_sdp
 from flwr_mel.solvers.suggest_improve import Suggest, improve, own_epochs, project
+from tests import zoo
 
-LAYERS = (784, 300, 124, 60, 10)
 MODES = tuple(Suggest)
 
 
 def paper_problem(time_s=10.0, energy_j=10.0, staleness=2, seed=0, learners=20, ship_data=True, **fields):
-    fields = {"total_samples": 3000 * learners, "min_samples": 100} | fields
-    max_samples = fields.pop("max_samples", None)
-    problem = AllocationProblem.from_devices(
-        paper_fleet(np.random.default_rng(seed), learners, energy_j=energy_j),
-        Workload.mlp(LAYERS, ship_data=ship_data),
-        cycle_time_s=time_s,
-        staleness=staleness,
-        **fields,
-    )
-    return problem if max_samples is None else problem.replace(max_samples=max_samples)
+    return zoo.paper_problem(seed, time_s, energy_j, staleness, learners, pl=ship_data).replace(**fields)
 
 
 def random_problem(seed):
@@ -216,42 +207,6 @@ def test_the_lifted_problem_as_printed_is_unbounded():
         assert x[1, 2:].sum() != tau
 
 
-def test_solvers_find_nothing_for_the_sdp_as_printed():
-    """Infeasible only in the limit: a solver runs off instead of saying so."""
-    cp = pytest.importorskip("cvxpy")
-    problem = paper_problem(learners=3)
-    mine, d = able(problem), problem.total_samples
-    limits, least, k = printed_limits(mine, d), problem.min_samples / d, len(problem)
-    x = cp.Variable((k + 2, k + 2), PSD=True)
-    tau, share, product = x[0, 1], x[0, 2:], x[1, 2:]
-    constraints = [cp.multiply(two, product) + cp.multiply(one, share) <= 1 for two, one in limits]
-    primal = cp.Problem(
-        cp.Maximize(tau), [*constraints, x[0, 0] == 1, cp.sum(share) == 1, tau >= 0, share >= least]
-    )
-    # The printed dual: [[F2, f1/2], [f1/2, f0 - zeta]] with F2's zero diagonal.
-    lam, gam, nu = (cp.Variable(k, nonneg=True) for _ in range(3))
-    alpha, omega, zeta = cp.Variable(), cp.Variable(nonneg=True), cp.Variable()
-    couple = sum(cp.multiply(two, m) for (two, _), m in zip(limits, (lam, gam), strict=True)) / 2
-    linear = sum(cp.multiply(one, m) for (_, one), m in zip(limits, (lam, gam), strict=True)) + alpha - nu
-    corner = least * cp.sum(nu) - cp.sum(lam) - cp.sum(gam) - alpha - zeta
-    column = cp.reshape(couple, (k, 1), order="C")
-    last = cp.reshape(cp.hstack([-1 - omega, linear]) / 2, (k + 1, 1), order="C")
-    quadratic = cp.bmat([[np.zeros((1, 1)), column.T], [column, np.zeros((k, k))]])
-    matrix = cp.bmat([[quadratic, last], [last.T, cp.reshape(corner, (1, 1), order="C")]])
-    dual = cp.Problem(cp.Maximize(zeta), [matrix >> 0])
-    best = relaxed_synchronous(mine, d)
-    for attempt in (primal, dual):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                attempt.solve(solver="CLARABEL")
-        except cp.SolverError:
-            continue
-        assert attempt.status != "optimal" or abs(attempt.value) > 1000 * best
-    # With the boxes the same learners have a finite, nearly tight bound.
-    assert best < suggest_sdp(mine, d).bound < 1.1 * best
-
-
 def sdp_work(learners):
     """Return the entries of the SDP's matrices and the steps that a solver takes."""
     cp = pytest.importorskip("cvxpy")
@@ -293,12 +248,6 @@ def test_energy_that_costs_nothing_and_large_staleness():
     for mode in MODES:
         solution = allocate(problem, SuggestImprove(suggest=mode))
         assert solution.mean_epochs <= allocate(problem, Exact()).mean_epochs <= solution.bound
-
-
-def test_options_are_checked():
-    assert SuggestImprove(suggest="bisection", handout="even").suggest is Suggest.BISECTION
-    with pytest.raises(ValueError, match="suggest must be one of 'sdp', 'bisection', got 'guess'"):
-        SuggestImprove(suggest="guess")
 
 
 def test_missing_cvxpy_is_named_and_bisection_needs_none():
