@@ -15,7 +15,7 @@ from flwr_mel.tools import shell
 from flwr_mel.tools.bundle import bundle
 from flwr_mel.tools.fleetfile import MOST_LEARNERS, Fleet, write_fleet, write_fleet_csv
 from flwr_mel.tools.plan import plan
-from flwr_mel.tools.profile_command import profile
+from flwr_mel.tools.profile import profile
 from flwr_mel.tools.question import load
 from flwr_mel.tools.recommend_command import recommend
 from flwr_mel.tools.report import write_report

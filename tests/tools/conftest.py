@@ -59,8 +59,6 @@ def app(tmp_path, monkeypatch):
     known = set(sys.modules)
     (tmp_path / "neighbour.py").write_text("SECONDS = 4e-4\n")
     (tmp_path / "my_app.py").write_text(APP)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "json.py").write_text("def train(samples, epochs): ...")
     (tmp_path / "bad.py").write_text("import nowhere_to_be_found\n")
     monkeypatch.chdir(tmp_path)
     yield tmp_path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import re
 from collections.abc import Sequence
@@ -60,11 +59,8 @@ def chart(
     figure, axes = _axes(label, share, 54 if end else 14)
     for line in shown:
         _draw(axes, line)
-    low, high = axes.get_ylim()
-    marks = axes.yaxis.get_major_locator().tick_values(low if share else min(low, 0.0), high)
-    marks = [mark for mark in marks if not share or mark < 1 + 1e-9]
-    axes.set_yticks(marks)
-    axes.set_ylim(marks[0], max(marks[-1], high))
+    if not share:
+        axes.set_ylim(bottom=min(axes.get_ylim()[0], 0.0))
     if label != "round":
         axes.set_xlim(left=0)
     if end:
@@ -87,7 +83,7 @@ def _axes(label: str, share: bool, right: int) -> tuple[Any, Any]:
     axes.tick_params(length=0, labelsize=12, labelcolor=_SOFT, pad=6)
     axes.grid(axis="y", color=_GRID, linewidth=1)
     axes.set_axisbelow(True)
-    axes.margins(x=0.01, y=0)
+    axes.margins(x=0.01, y=0.05)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=label == "round", steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(lambda value, _: short(value))
@@ -111,11 +107,11 @@ def _svg(figure: Any, title: str) -> Html:
     from matplotlib import rc_context  # noqa: PLC0415 - optional
 
     file = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "flwr-mel"}):
+    # Ids are made from the title, which no other chart of the page has; those of groups are fixed and go.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure.savefig(file, format="svg")
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", file.getvalue(), flags=re.DOTALL)
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
     text = re.sub('#[0-9a-f]{6}(?=[;"])', lambda found: _VARIABLES.get(found[0], found[0]), text)
-    own = hashlib.sha256((title + text).encode()).hexdigest()[:8]
-    text = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{own}-", text)
     inner = text[text.index(">", text.index("<svg")) + 1 :].strip()
     return Html(f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{el("title", title)}{inner}')

@@ -21,7 +21,7 @@ Read = Callable[[Run], FloatArray]
 
 accuracy: Read = attrgetter("accuracy")
 seconds: Read = attrgetter("elapsed")
-joules: Read = methodcaller("total", "total_energy_j")
+joules: Read = methodcaller("column", "total_energy_j")
 epochs: Read = attrgetter("mean_epochs")
 rounds: Read = methodcaller("column", "cycle")
 
