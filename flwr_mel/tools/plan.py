@@ -15,10 +15,9 @@ from rich.text import Text
 from flwr_mel._text import some
 from flwr_mel.allocation import Handout, Infeasible, Reason, Solution, Solver, allocate
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.solution import round_up
 from flwr_mel.paper import DEFAULT_STALENESS
-from flwr_mel.solvers import EqualBatches, Exact
+from flwr_mel.solvers import Exact
 from flwr_mel.solvers.exact import Exclude
 from flwr_mel.solvers.inverse import fastest, greenest
 from flwr_mel.solvers.rate import LEAST, RESOLUTION, Rate, best_round
@@ -27,7 +26,6 @@ from flwr_mel.tools import question as q
 from flwr_mel.tools import shell
 from flwr_mel.tools.plan_table import print_table, rows_of
 from flwr_mel.tools.question import Question, limit, refuse
-from flwr_mel.tools.recommend import regimes_of
 from flwr_mel.tools.shell import bad_input, console, facts, grid, refuse_given, stop, title
 
 _OWN = ("staleness", "solver", "handout", "exclude", "frugality", "cover")
@@ -41,7 +39,7 @@ _F = "With --cycle-time best: 0 for time only, 0.25 saves much energy. Default: 
 _PER = "With --cycle-time best: energy limits are for so many seconds, a mean power. Default: per cycle."
 _COVER = "With --cycle-time best: share of the data that participants hold at least. Default: 1."
 _C = f"Largest difference between two learners' epochs, c; 0 is synchronous. Default: {DEFAULT_STALENESS}."
-_SOLVERS = "exact (with proof, the default), suggest-improve (the paper's) or equal batches."
+_SOLVERS = "exact (with proof) or suggest-improve (the paper's)."
 _EXCLUDE = "Skip only learners that cannot take part (the default), or also stragglers."
 
 
@@ -50,7 +48,6 @@ class SolverName(StrEnum):
 
     EXACT = "exact"
     SUGGEST_IMPROVE = "suggest-improve"
-    EQUAL = "equal"
 
 
 def _how(text: str, *names: str, **more: Any) -> Any:
@@ -68,7 +65,7 @@ def plan(
     max_epochs: q.MaxEpochs = None,
     mode: q.Where = None,
     layers: q.Layers = None,
-    solver: Annotated[SolverName | None, _how(_SOLVERS)] = None,
+    solver: Annotated[SolverName, _how(_SOLVERS)] = SolverName.EXACT,
     handout: Annotated[Handout | None, _how("Rule for the samples.")] = None,
     exclude: Annotated[Exclude | None, _how(_EXCLUDE)] = None,
     frugality: Annotated[float, _how(_F)] = 0.0,
@@ -78,7 +75,6 @@ def plan(
     fastest: Annotated[int | None, _how("Shortest cycle with N epochs each.", metavar="N")] = None,
     greenest: Annotated[int | None, _how("Least energy with N epochs each.", metavar="N")] = None,
     json: q.Json = False,
-    everything: Annotated[bool, typer.Option("--all", help="Every row, however many learners.")] = False,
 ) -> None:
     """Plan a cycle: epochs and samples per learner, within time, energy and staleness.
 
@@ -108,8 +104,6 @@ def plan(
     asked += ["--compare"] * compare
     if len(asked) > 1:
         stop(f"{asked[0]} and {asked[1]} exclude each other: give one of them")
-    if json or compare:
-        refuse_given(f"with {'--json' if json else '--compare'}, which has every row", "everything")
     if compare:
         refuse_given("with --compare, whose schemes are the paper's", "exclude")
     elif asked:
@@ -130,12 +124,12 @@ def plan(
         question = pose(cycle_time_s=_FOREVER, total_samples=least, min_samples=least, max_epochs=1)
         with bad_input(_OPTIONS):
             rate = Rate(frugality=frugality, cover=cover, reference_s=energy_per)
-            _best(question, rate, least, everything)
+            _best(question, rate, least)
         return
     refuse_given("without --cycle-time best", "frugality", "cover", "energy_per")
     if samples is None:
         stop("--samples must be given, got nothing. Not needed with --cycle-time best")
-    chosen = _solver(solver or SolverName.EXACT, handout, exclude)
+    chosen = _solver(solver, handout, exclude)
     question = pose(
         cycle_time_s=_seconds(cycle_time),
         total_samples=samples,
@@ -147,9 +141,9 @@ def plan(
         if compare:
             _compare(question, chosen)
         elif asked:
-            _inverse(question, asked[0].removeprefix("--"), fastest or greenest or 0, everything)
+            _inverse(question, asked[0].removeprefix("--"), fastest or greenest or 0)
         else:
-            _plan(question, chosen, solver or SolverName.EXACT, everything, hint=exclude is None)
+            _plan(question, chosen, solver, hint=exclude is None)
 
 
 def _seconds(text: str | None) -> float:
@@ -162,14 +156,10 @@ def _seconds(text: str | None) -> float:
 
 def _solver(name: SolverName, handout: Handout | None, exclude: Exclude | None) -> Solver:
     """Build the solver that the options name; options it would ignore are refused."""
-    if name is not SolverName.EXACT:
-        refuse_given(f"with --solver {name}: only exact has it", "exclude")
-    if name is SolverName.EQUAL:
-        refuse_given("with --solver equal, whose batches are equal", "handout")
-        return EqualBatches()
     rule = handout or Handout.PROPORTIONAL
     if name is SolverName.EXACT:
         return Exact(handout=rule, exclude=exclude or Exclude.INFEASIBLE)
+    refuse_given(f"with --solver {name}: only exact has it", "exclude")
     try:
         import cvxpy  # noqa: F401, PLC0415 - heavy, and not part of the base install
     except ImportError as error:
@@ -182,21 +172,21 @@ def _solver(name: SolverName, handout: Handout | None, exclude: Exclude | None) 
 # Answers
 
 
-def _plan(question: Question, solver: Solver, name: str, everything: bool, *, hint: bool) -> None:
+def _plan(question: Question, solver: Solver, name: str, *, hint: bool) -> None:
     """Allocate and print."""
     problem = question.problem
     solution = allocate(problem, solver, throw=False)
     if solution.diagnosis is not None:
         refuse(question, solution.diagnosis)
-    rows, tau = rows_of(question.names, problem, solution), _relaxed(problem)
+    rows = rows_of(question.names, problem, solution)
     slow = _stragglers(question, solution) if hint and isinstance(solver, Exact) else None
     if question.json:
-        body = {"solver": name, **_summary(solution), "relaxed_epochs": tau, "stragglers": slow}
+        body = {"solver": name, **_summary(solution), "stragglers": slow}
         question.print_json({**body, "learners": rows})
         return
     out = console()
     title(out, f"Plan of {question.file}, solver {name}", question.headline())
-    print_table(out, rows, problem.cycle_time_s, everything)
+    print_table(out, rows, problem.cycle_time_s)
     gap = f"gap {solution.gap:.2%}" if solution.gap else "no gap"
     done = sorted(Counter(int(tau) for tau in solution.epochs if tau).items())
     pairs = [
@@ -206,7 +196,6 @@ def _plan(question: Question, solver: Solver, name: str, everything: bool, *, hi
         ("samples", f"{int(solution.samples.sum()):,} of {problem.total_samples:,}"),
         ("last report", f"{float(solution.time_s.max()):.4g} of {problem.cycle_time_s:.4g} s"),
         ("energy", f"{float(solution.energy_j.sum()):.4g} J in total"),
-        *_rounding(tau),
     ]
     if slow is not None:
         text = f"without {some(slow['names'])} the others could do {slow['gain']:,} more epochs in total"
@@ -231,21 +220,6 @@ def _summary(solution: Solution) -> dict[str, Any]:
     }
 
 
-def _relaxed(problem: AllocationProblem) -> float | None:
-    """Return tau*, the relaxed synchronous optimum; None if nothing fits."""
-    try:
-        return regimes_of(problem).relaxed_epochs
-    except Infeasible:
-        return None
-
-
-def _rounding(tau: float | None) -> list[tuple[str, str]]:
-    if tau is None:
-        return []
-    ratio = tau / math.floor(tau)
-    return [("tau*/floor", f"{tau:.4g} / {math.floor(tau)} = {ratio:.2f}: loss of HA-Sync by rounding")]
-
-
 def _stragglers(question: Question, solution: Solution) -> dict[str, Any] | None:
     """Look whether skipping able learners would raise the sum of epochs."""
     if len(question.problem) > _MOST_FOR_STRAGGLERS:
@@ -256,7 +230,7 @@ def _stragglers(question: Question, solution: Solution) -> dict[str, Any] | None
     return {"names": names, "gain": gain} if gain > 0 and names else None
 
 
-def _best(question: Question, rate: Rate, least: int, everything: bool) -> None:
+def _best(question: Question, rate: Rate, least: int) -> None:
     """Choose T, the participants and their samples, and print."""
     p = question.problem
     try:
@@ -278,7 +252,7 @@ def _best(question: Question, rate: Rate, least: int, everything: bool) -> None:
         return
     out, joules = console(), float(solution.energy_j.sum())
     title(out, f"Fastest learning with {question.file}, frugality {rate.frugality:g}", question.headline())
-    print_table(out, rows, time_s, everything)
+    print_table(out, rows, time_s)
     gap = f"{solution.bound:,.5g}, gap {solution.gap:.2%}: no T is better by more"
     pairs = [
         ("cycle time", f"{round_up(time_s)} s"),
@@ -303,14 +277,14 @@ def _compare(question: Question, solver: Solver) -> None:
     best = solutions[SchemeName.HA_ASYN]
     if not any(s.status.ok for s in solutions.values()):
         refuse(question, best.diagnosis)  # type: ignore[arg-type]
-    tau, bound = _relaxed(problem), best.bound if best.status.ok else None
+    bound = best.bound if best.status.ok else None
     wrong = {k: q.diagnosis_lines(s.diagnosis, question.names) for k, s in solutions.items() if s.diagnosis}
     if question.json:
         rows = [
             {"scheme": k, **_summary(s), "diagnosis": " ".join(wrong.get(k, []))}
             for k, s in solutions.items()
         ]
-        question.print_json({"bound": bound, "relaxed_epochs": tau, "schemes": rows})
+        question.print_json({"bound": bound, "schemes": rows})
         return
     out = console()
     title(out, f"Schemes on {question.file}", question.headline())
@@ -326,10 +300,10 @@ def _compare(question: Question, solver: Solver) -> None:
         table.add_row(Text("bound", style="dim"), f"{bound:.4g}")
     out.print(table)
     out.print()
-    facts(out, [*_rounding(tau), *((str(k), " ".join(lines)) for k, lines in wrong.items())])
+    facts(out, [(str(k), " ".join(lines)) for k, lines in wrong.items()])
 
 
-def _inverse(question: Question, which: str, epochs: int, everything: bool) -> None:
+def _inverse(question: Question, which: str, epochs: int) -> None:
     """Answer --fastest or --greenest."""
     problem = question.problem
     try:
@@ -347,5 +321,5 @@ def _inverse(question: Question, which: str, epochs: int, everything: bool) -> N
     goal = "Shortest cycle" if which == "fastest" else "Least energy"
     detail = f"{len(problem):,} learners, {problem.total_samples:,} samples, {question.mode.upper()}"
     title(out, f"{goal} with {epochs:,} epochs of every learner in {question.file}", detail)
-    print_table(out, rows, problem.cycle_time_s, everything)
+    print_table(out, rows, problem.cycle_time_s)
     facts(out, [("cycle time", f"{round_up(answer.cycle_time_s)} s"), ("energy", f"{spent:.6g} J in total")])

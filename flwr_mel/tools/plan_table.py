@@ -39,15 +39,15 @@ def rows_of(
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def print_table(out: Console, rows: Sequence[dict[str, Any]], cycle_time_s: float, everything: bool) -> None:
+def print_table(out: Console, rows: Sequence[dict[str, Any]], cycle_time_s: float) -> None:
     """Print what each learner gets, what that takes of its limits, and which learners are skipped."""
     width = 10 if out.width >= 96 else 6 if out.width >= 76 else 0
     table = grid("learner<", "epochs", "samples", f"time, {cycle_time_s:.4g} s<", "energy, J<", "limit<")
-    hidden = 0 if everything or len(rows) <= _LONG_FLEET else len(rows) - 2 * _ENDS
+    hidden = 0 if len(rows) <= _LONG_FLEET else len(rows) - 2 * _ENDS
     for row in rows[:_ENDS] if hidden else rows:
         table.add_row(*_cells(row, cycle_time_s, width, out.width))
     if hidden:
-        table.add_row(Text(f"{hidden:,} more: --all", style="dim"))
+        table.add_row(Text(f"{hidden:,} more: --json has all", style="dim"))
         for row in rows[-_ENDS:]:
             table.add_row(*_cells(row, cycle_time_s, width, out.width))
     out.print(table)

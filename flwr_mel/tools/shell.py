@@ -9,7 +9,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NoReturn
 
@@ -46,13 +45,6 @@ _REMEDIES = {
     errno.EEXIST: "A file exists where a directory is needed: check the path",
     errno.EISDIR: "A directory exists where a file is needed: check the path",
 }
-
-
-class DatasetName(StrEnum):
-    """Datasets of the simulation, known without importing it."""
-
-    MNIST = "mnist"
-    FASHION_MNIST = "fashion-mnist"
 
 
 class Commands(TyperGroup):

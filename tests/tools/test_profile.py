@@ -11,7 +11,7 @@ from flwr.common.config import parse_config_args
 from flwr_mel import Device, Workload, wire
 from flwr_mel.clientapp.capability import capability_words
 from flwr_mel.costs import Coefficients
-from flwr_mel.tools.profile import _counter, _energy, _remarks, _transfers
+from flwr_mel.tools.profile_command import _counter, _energy, _remarks, _transfers
 from flwr_mel.tools.profiling import ComputeCosts, Run
 from tests.tools.commands import ask, process, refused, run
 
@@ -49,7 +49,7 @@ def test_from_the_function_to_flowers_option(app):
 
 
 def test_json_and_the_usual_file(app, no_zeus, monkeypatch):
-    monkeypatch.setattr("flwr_mel.tools.profile.measure_compute", lambda *_, **__: costs())
+    monkeypatch.setattr("flwr_mel.tools.profile_command.measure_compute", lambda *_, **__: costs())
     got = ask("profile", *TRAIN, "--energy-limit", 3)
     assert got["file"] == str(app / "profile.toml")
     assert read_profile("profile.toml") == got["profile"]
@@ -118,7 +118,7 @@ def test_energy_is_declared_or_counted_or_nothing():
 
 def test_without_a_meter_there_is_a_profile_and_a_note(app, no_zeus, monkeypatch):
     assert _energy(costs(), None, _counter()[1])[0] == (0.0, 0.0, 0.0)
-    monkeypatch.setattr("flwr_mel.tools.profile.measure_compute", lambda *_, **__: costs())
+    monkeypatch.setattr("flwr_mel.tools.profile_command.measure_compute", lambda *_, **__: costs())
     told = run("profile", *TRAIN).stderr
     assert "energy counts as 0 and energy limits have no effect: not measured without zeus" in told
     assert "Declare it with --watts" in told

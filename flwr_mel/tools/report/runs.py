@@ -31,25 +31,13 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The directory's name, or that of a file with a name of its own, without its suffix."""
-        file = records_of(self.path).resolve()
-        return (file.parent.name if file.name == RECORDS else file.stem) or str(self.path)
-
-    @property
-    def scheme(self) -> str:
-        """The scheme as the paper spells it; "" if it is not known."""
-        awareness, dash, timing = str(self.config.get("scheme", "")).partition("-")
-        return f"{awareness.upper()}-{timing.capitalize()}" if dash else awareness
-
-    @property
-    def title(self) -> str:
-        """Scheme and data, or the run's name."""
-        return f"{self.scheme} on {self.config.get('dataset')}" if self.scheme else self.name
+        """The name of the directory or file."""
+        return self.path.resolve().name
 
     @property
     def real(self) -> bool:
-        """Whether the server's clock is on record, as in a deployment."""
-        return all(record.began_at for record in self.records)
+        """Whether the server's clock is on record: not in simulations with declared costs."""
+        return bool(np.isfinite(self.column("waited_s")).any())
 
     @property
     def ending(self) -> str:
@@ -80,25 +68,9 @@ class Run:
         """Return one number of every record, NaN for None."""
         return np.array([getattr(record, name) for record in self.records], dtype=np.float64)
 
-    @property
-    def elapsed(self) -> FloatArray:
-        """How much time had passed after each round, by the server's clock or by the cost model."""
-        return np.cumsum(np.nan_to_num(self.column("waited_s"))) if self.real else self.column("clock_s")
-
-    @property
-    def mean_epochs(self) -> FloatArray:
-        """Mean epochs of the clients with a task, one value per round."""
-        rows = [[row.epochs for row in record.learners if row.epochs] for record in self.records]
-        return np.array([sum(row) / len(row) if row else math.nan for row in rows])
-
     def first(self, level: float) -> int | None:
         """Return the index of the first record whose accuracy is at least `level`; None: never."""
         return next((n for n, accuracy in enumerate(self.accuracy) if accuracy >= level), None)
-
-
-def records_of(path: Path) -> Path:
-    """Return the file of a run's records: ``records.jsonl`` in its directory, or the file that is given."""
-    return path / RECORDS if path.is_dir() else path
 
 
 def clients(record: CycleRecord) -> Iterator[tuple[str, LearnerRecord]]:
@@ -116,20 +88,20 @@ def load_run(path: str | Path) -> Run:
     ValueError
         Names the path and what is missing or broken.
     """
-    file = records_of(Path(path))
-    beside = file.with_name("config.json")
+    file = Path(path) / RECORDS if Path(path).is_dir() else Path(path)
+    path, beside = file.parent if file.name == RECORDS else file, file.with_name("config.json")
     try:
-        records = tuple(read_jsonl(file))
+        records = {record.cycle: record for record in read_jsonl(file)}  # a run done again counts
         # Beside a file with a name of its own, it need not belong to it.
         known = file.name == RECORDS and beside.exists()
         facts = json.loads(beside.read_text("utf-8")) if known else {}
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        rule = f"a directory with {RECORDS}, or a file of records"
-        raise complain("a run", rule, str(path), f"{getattr(error, 'strerror', None) or error}.") from error
+        rule = f"a directory with {RECORDS} and perhaps config.json, or a file of records"
+        raise complain("a run", rule, str(file), f"{getattr(error, 'strerror', None) or error}.") from error
     if not records:
         raise complain("a run", "one with a finished round", str(file))
-    notices = dict.fromkeys(text for part in (facts, facts.get("data", {})) if (text := part.get("notice")))
-    return Run(Path(path), records, facts.get("config", {}), tuple(notices))
+    notices = tuple(filter(None, [facts.get("notice")]))
+    return Run(path, tuple(records[cycle] for cycle in sorted(records)), facts.get("config", {}), notices)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

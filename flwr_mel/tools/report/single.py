@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,7 +17,7 @@ from flwr_mel.tools.report.markup import DASH, Html, el, percent, short, span
 from flwr_mel.tools.report.runs import Run, Work, clients, work_of
 
 #: More clients than this are shown by kind, more rounds than this several to a cell.
-_MOST_ROWS, _MOST_CELLS, _MOST_METRICS = 40, 60, 6
+_MOST_ROWS, _MOST_CELLS = 40, 60
 
 #: Name, colour and rows of a client, or of a kind of clients.
 Groups = list[tuple[str, int, list[int]]]
@@ -30,15 +29,14 @@ def single(run: Run) -> tuple[str, Html]:
     kinds: Groups = [(kind, i % COLOURS, rows) for i, (kind, rows) in enumerate(work.kinds.items())]
     every: Groups = [(work.names[k], colour, [k]) for _, colour, rows in kinds for k in rows]
     groups = every if len(every) <= _MOST_ROWS else kinds
-    per, alone = math.ceil(len(run.records) / _MOST_CELLS), [Series(run.title, [run])]
-    return run.title, m.fill(
+    per, alone = math.ceil(len(run.records) / _MOST_CELLS), [Series(run.name, [run])]
+    return run.name, m.fill(
         "single.html",
-        name=run.name,
-        title=run.title,
+        title=run.name,
         facts=_facts(run, work),
         state="open" if run.ending.startswith("interrupted") else "",
         ending=run.ending,
-        tiles=_tiles(run, work),
+        tiles=_tiles(run),
         notices=m.notices([*run.notices, *_notes(run)]),
         learning=[*accuracy_charts(alone), *_other_metrics(run)],
         costs=cost_table(alone),
@@ -50,7 +48,6 @@ def single(run: Run) -> tuple[str, Html]:
         one_round=_one_round(run, work, groups),
         busy=percent(m.mean(work.values["time_share"]), 0),
         idle=short(m.mean(work.values["idle_s"]), "s"),
-        why=_why(work),
         limits=_limits(work, groups),
         absent=_absent(run),
     )
@@ -65,30 +62,25 @@ def _facts(run: Run, work: Work) -> list[Html]:
         Html(f"<i>T</i> = {span(run.column('cycle_time_s'))}&nbsp;s"),
         Html(energy) if np.isfinite(limits).any() else "no energy limits",
         Html(c) if np.isfinite(cap).any() else "no staleness cap",
-        *(f"{key} {run.config[key]}" for key in ("mode", "seed") if key in run.config),
+        *(f"{key} {run.config[key]}" for key in ("scheme", "mode", "dataset", "seed") if key in run.config),
     ]
     return [el("li", part) for part in parts]
 
 
-def _tiles(run: Run, work: Work) -> list[Html]:
+def _tiles(run: Run) -> list[Html]:
     """Show the key figures: name, value, detail."""
     last, n = run.records[-1], len(run.records)
     known = run.accuracy[np.isfinite(run.accuracy)]
     final, best = (known[-1], known.max()) if len(known) else (math.nan, math.nan)
-    clock, joules = run.elapsed[-1], last.total_energy_j
-    each = short(clock / n, "s")
-    planned = f", planned {short(last.clock_s / n, 's')}" if run.real else ""
-    worked = np.isfinite(work.values["epochs"]).any(axis=1).sum()
+    each = short(last.clock_s / n, "s")
+    value, bound = (np.array([getattr(r, key) for r in run.records if r.value]) for key in ("value", "bound"))
+    planned = f", planned {short(m.mean(run.column('makespan_s')), 's')}" if run.real else ""
     tiles = {
         f"Final {run.metric}": (percent(final), f"best {percent(best)}"),
         "Rounds": (f"{n:,}", f"of {run.config['cycles']}" if "cycles" in run.config else "on record"),
-        "Time" if run.real else "Virtual time": (short(clock, "s"), f"{each} per round{planned}"),
-        "Energy": (short(joules, "J"), f"{short(joules / n, 'J')} per round"),
-        f"Mean {last.objective}": (
-            short(m.mean(run.column("value"))),
-            f"bound {short(m.mean(run.column('bound')))}",
-        ),
-        "Clients": (f"{worked:,}", f"with work, of {len(work.names):,}"),
+        "Time" if run.real else "Virtual time": (short(last.clock_s, "s"), f"{each} per round{planned}"),
+        "Energy": (short(last.total_energy_j, "J"), f"{short(last.total_energy_j / n, 'J')} per round"),
+        f"Mean {last.objective}": (short(m.mean(value)), f"bound {short(m.mean(bound))}"),
     }
     return [el("div", el("dt", name), el("dd", x), el("dd", text)) for name, (x, text) in tiles.items()]
 
@@ -184,12 +176,6 @@ def _use(shares: FloatArray, costs: FloatArray, unit: str) -> Html:
     return el("span", bar, el("span", el("b", text), f" {short(amount, unit)}", class_=kind), class_="pair")
 
 
-def _why(work: Work) -> str:
-    """Say what kept clients from more."""
-    binding = Counter(text for text in work.limited_by if text).most_common()
-    return ", ".join(f"{text} for {m.plural(n, 'client')}" for text, n in binding) or "nothing on record"
-
-
 def _absent(run: Run) -> Html:
     """Say which clients were skipped or whose work was lost, when and why."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
@@ -208,8 +194,6 @@ def _absent(run: Run) -> Html:
 
 def _other_metrics(run: Run) -> Iterator[Html]:
     """Draw the metrics besides the accuracy, such as the loss."""
-    others = [(name, values) for name, values in run.metrics.items() if name != run.metric]
-    for name, values in others[:_MOST_METRICS]:
-        known = values[np.isfinite(values)]
-        end = short(known[-1]) if len(known) else ""
-        yield chart(name.capitalize(), [Line(run.column("cycle"), values)], end=end)
+    for name, values in run.metrics.items():
+        if name != run.metric:
+            yield chart(name.capitalize(), [Line(run.column("cycle"), values)])
