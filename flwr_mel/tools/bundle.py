@@ -32,7 +32,6 @@ _PAIRS = r"""[A-Za-z][\w.-]*=("[^"']*"|[^\s"']+)"""
 #: Flower's own processes on the server connect to it by these.
 _LOOPBACK = ("localhost", "127.0.0.1")
 _CA_DAYS, _SERVER_DAYS = 3650, 825
-_OPTIONS = {"server": "--server", "node_config": "--node-config", "connection": "--connection"}
 _PEM, _PLAIN = serialization.Encoding.PEM, serialization.NoEncryption()
 
 
@@ -68,7 +67,7 @@ def bundle(
 
     flwr-mel bundle /srv/mel pi-1 pi-2 --server mel.example.org:8000 --connection fleet
     """
-    with bad_input(_OPTIONS):
+    with bad_input():
         for name in names or ():
             if not re.fullmatch(_NAME, name):
                 raise complain("NAME", "letters, digits, dots, dashes and underscores", name)

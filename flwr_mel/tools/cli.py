@@ -59,10 +59,11 @@ def fleet(
         shell.refuse_given("with a fleet file, which has its own learners: it goes with --paper", *given)
         drawn = load(file)
     else:
-        with shell.bad_input({"energy_j": "--energy", "seed": "--seed", "learners": "--learners"}):
+        with shell.bad_input({"energy_j": "--energy"}):
             if learners > MOST_LEARNERS:
                 raise complain("learners", f"at most {MOST_LEARNERS:,}", learners)
-            devices = PaperFleet(seed, learners, energy).devices(1)
+            spread = min(2.5, energy / 4)  # the paper's, and less around a smaller mean
+            devices = PaperFleet(seed, learners, energy, spread).devices(1)
         drawn = Fleet(devices, Workload.mlp(PAPER_LAYERS))
         title = f"The paper's fleet (Table 1), seed {seed}. flwr-mel plan reads this file."
     if csv and drawn.workload not in (None, Workload.mlp(PAPER_LAYERS)):
@@ -96,7 +97,7 @@ def report(
     target = out or beside / "report.html"
     if target.is_dir():
         shell.stop(f"--out must be a file, {target} is a directory. Try: --out {target / 'report.html'}")
-    with shell.bad_input({"out": "--out", "a run": "RUN"}):
+    with shell.bad_input({"a run": "RUN"}):
         try:
             typer.echo(write_report(runs, target))
         except ImportError as error:

@@ -28,8 +28,6 @@ from flwr_mel.tools.plan_table import print_table, rows_of
 from flwr_mel.tools.question import Question, limit, refuse
 from flwr_mel.tools.shell import bad_input, console, facts, grid, refuse_given, stop, title
 
-_OWN = ("staleness", "solver", "handout", "exclude", "frugality", "cover")
-_OPTIONS = q.OPTIONS | {key: f"--{key}" for key in _OWN} | {"reference_s": "--energy-per"}
 #: No search for stragglers in larger fleets.
 _MOST_FOR_STRAGGLERS = 2000
 _FOREVER = 1e9
@@ -37,7 +35,6 @@ _T = "Seconds per cycle, T; best: T and the samples follow from the costs. Not n
 _D = f"{q.SAMPLES} Not needed with --cycle-time best."
 _F = "With --cycle-time best: 0 for time only, 0.25 saves much energy. Default: 0."
 _PER = "With --cycle-time best: energy limits are for so many seconds, a mean power. Default: per cycle."
-_COVER = "With --cycle-time best: share of the data that participants hold at least. Default: 1."
 _C = f"Largest difference between two learners' epochs, c; 0 is synchronous. Default: {DEFAULT_STALENESS}."
 _SOLVERS = "exact (with proof) or suggest-improve (the paper's)."
 _EXCLUDE = "Skip only learners that cannot take part (the default), or also stragglers."
@@ -69,7 +66,6 @@ def plan(
     handout: Annotated[Handout | None, _how("Rule for the samples.")] = None,
     exclude: Annotated[Exclude | None, _how(_EXCLUDE)] = None,
     frugality: Annotated[float, _how(_F)] = 0.0,
-    cover: Annotated[float, _how(_COVER)] = 1.0,
     energy_per: Annotated[float | None, _how(_PER, metavar="SECONDS")] = None,
     compare: Annotated[bool, _how("The paper's four schemes side by side.", "--compare")] = False,
     fastest: Annotated[int | None, _how("Shortest cycle with N epochs each.", metavar="N")] = None,
@@ -113,7 +109,7 @@ def plan(
         refuse_given("with --fastest, which computes it", "cycle_time")
     elif cycle_time is None:
         stop("--cycle-time must be given, in seconds, got nothing. Not needed with --fastest")
-    pose = partial(q.pose, file, energy=energy, mode=mode, layers=layers, json=json, options=_OPTIONS)
+    pose = partial(q.pose, file, energy=energy, mode=mode, layers=layers, json=json)
     if cycle_time == "best":
         if asked:
             stop(f"--cycle-time must be seconds with {asked[0]}, got 'best'")
@@ -122,11 +118,11 @@ def plan(
         least = min_samples or LEAST
         # Without a time limit: reads the costs, the limits of energy and the data.
         question = pose(cycle_time_s=_FOREVER, total_samples=least, min_samples=least, max_epochs=1)
-        with bad_input(_OPTIONS):
-            rate = Rate(frugality=frugality, cover=cover, reference_s=energy_per)
+        with bad_input(q.OPTIONS):
+            rate = Rate(frugality=frugality, reference_s=energy_per)
             _best(question, rate, least)
         return
-    refuse_given("without --cycle-time best", "frugality", "cover", "energy_per")
+    refuse_given("without --cycle-time best", "frugality", "energy_per")
     if samples is None:
         stop("--samples must be given, got nothing. Not needed with --cycle-time best")
     chosen = _solver(solver, handout, exclude)
@@ -137,7 +133,7 @@ def plan(
         min_samples=min_samples,
         max_epochs=max_epochs,
     )
-    with bad_input(_OPTIONS | {"epochs": asked[0] if asked else "--max-epochs"}):
+    with bad_input(q.OPTIONS | {"epochs": asked[0] if asked else "--max-epochs"}):
         if compare:
             _compare(question, chosen)
         elif asked:
@@ -247,7 +243,7 @@ def _best(question: Question, rate: Rate, least: int) -> None:
         free = row["samples"] < min(most, rate.most)
         row["limit"] = None if free else "task size" if row["samples"] < most else row["limit"]
     if question.json:
-        chosen = {"frugality": rate.frugality, "cover": rate.cover, "cycle_time_s": time_s}
+        chosen = {"frugality": rate.frugality, "cycle_time_s": time_s}
         question.print_json({**chosen, **_summary(solution), "resolution": RESOLUTION, "learners": rows})
         return
     out, joules = console(), float(solution.energy_j.sum())

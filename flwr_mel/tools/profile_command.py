@@ -27,21 +27,11 @@ from flwr_mel.tools import shell
 from flwr_mel.tools.profiling import ComputeCosts, Three, fit, load_function, measure_compute
 
 _OPTIONS = {
-    name: f"--{name.replace('_', '-')}"
-    for name in (
-        "train",
-        "samples",
-        "epochs",
-        "watts",
-        "out",
-        "model_bytes",
-        "sample_bytes",
-        "tx_watts",
-        "rate_bps",
-    )
+    "budget_s": "--budget",
+    wire.ENERGY_LIMIT_J: "--energy-limit",
+    wire.LEARNER: "--name",
+    wire.MAX_SAMPLES: "--max-samples",
 }
-_OPTIONS |= {"budget_s": "--budget", wire.ENERGY_LIMIT_J: "--energy-limit", wire.LEARNER: "--name"}
-_OPTIONS |= {wire.MAX_SAMPLES: "--max-samples"}
 #: Runs that differ from the fit by more than this share are worth a note.
 _LARGE_ERROR = 0.1
 

@@ -26,14 +26,12 @@ from flwr_mel.paper import least_batch
 from flwr_mel.tools.fleetfile import Fleet, parse_fleet, read_fleet
 from flwr_mel.tools.shell import INFEASIBLE, bad_input, note, print_json, stop
 
-#: From the library's fields to the options of every question.
+#: From the library's fields to options of another name.
 OPTIONS = {
     "cycle_time_s": "--cycle-time",
     "energy_limit_j": "--energy",
     "total_samples": "--samples",
-    "min_samples": "--min-samples",
-    "max_epochs": "--max-epochs",
-    "layers": "--layers",
+    "reference_s": "--energy-per",
 }
 
 
@@ -110,7 +108,6 @@ def pose(
     mode: Mode | None,
     layers: str | None,
     json: bool,
-    options: Mapping[str, str],
     **limits: Any,
 ) -> Question:
     """Read a fleet and pose its problem; end with exit code 2 if something is wrong with either.
@@ -121,13 +118,11 @@ def pose(
         The fleet's; "-" is stdin.
     min_samples, energy, mode, layers, json
         As the options of that name; 0 least samples: the usual.
-    options : mapping
-        From fields to the options that name them in errors.
     **limits
         Of `Fleet.problem`.
     """
     fleet = load(file)
-    with bad_input(options):
+    with bad_input(OPTIONS):
         job = _job(fleet, layers, mode)
         least = min_samples or least_batch(limits["total_samples"], len(fleet))
         problem = fleet.problem(min_samples=least, energy_limit_j=energy, workload=job, **limits)

@@ -15,18 +15,15 @@ from flwr_mel.allocation import Infeasible
 from flwr_mel.tools import question as q
 from flwr_mel.tools import recommend as library
 from flwr_mel.tools import shell
-from flwr_mel.tools.recommend import Candidate, Recommendation, Resource, ShortRound
-
-_OPTIONS = q.OPTIONS | {f"{key}": f"--{key.replace('_', '-')}" for key in ("staleness_up_to", "data_dir")}
+from flwr_mel.tools.recommend import Recommendation, Resource, ShortRound
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Which c the trials pick, with mean and spread of the accuracy per c, and in words."""
+    """Which c the trials pick, with mean and spread of the accuracy per c."""
 
     staleness: int
     trials: Mapping[int, tuple[float, float]]
-    text: str
 
 
 def _trial(text: str, *names: str, **more: Any) -> Any:
@@ -64,6 +61,8 @@ def recommend(
     """
     if not trials:
         shell.refuse_given("without --cross-validate", "cycles", "seeds", "data_dir")
+    elif seeds == 1:
+        shell.note("one seed does not show the spread of the accuracy: --seeds 3")
     question = q.pose(
         file,
         cycle_time_s=cycle_time,
@@ -74,9 +73,8 @@ def recommend(
         mode=mode,
         layers=layers,
         json=json,
-        options=_OPTIONS,
     )
-    with shell.bad_input(_OPTIONS):
+    with shell.bad_input(q.OPTIONS):
         try:
             federated = question.mode == "fl"
             answer = library.recommend(question.problem, staleness_up_to=staleness_up_to, federated=federated)
@@ -120,18 +118,9 @@ def judge(rows: Sequence[dict[str, Any]]) -> Verdict:
             shell.stop(f"c = {c} cannot be simulated: {row['trouble'] or 'no cycle'}")
         found.setdefault(c, []).append(float(row["accuracy"][-1]))
     trials = {c: (fmean(v), stdev(v) if len(v) > 1 else 0.0) for c, v in sorted(found.items())}
-    top = max(trials, key=lambda c: trials[c][0])
-    mean, spread = trials[top]
+    mean, spread = max(trials.values())
     close = [c for c, (value, s) in trials.items() if mean - value <= max(s, spread)]
-    text = f"c = {top} has the best mean accuracy, {mean:.2%}"
-    if len(rows) == len(trials):
-        text += ". One seed does not show the spread: repeat with --seeds 3"
-    elif len(close) > 1:
-        others = ", ".join(map(str, close))
-        text += f", but c = {others} are within the spread over the seeds: the smallest is chosen"
-    else:
-        text += ", by more than the spread over the seeds"
-    return Verdict(min(close), trials, f"{text}.")
+    return Verdict(min(close), trials)
 
 
 def _show(out: Console, question: q.Question, answer: Recommendation, verdict: Verdict | None) -> None:
@@ -161,15 +150,20 @@ def _words(question: q.Question, answer: Recommendation, verdict: Verdict | None
     best, tries, paper = answer.best, answer.cross_validate, answer.paper
     few, many = (", ".join(map(str, advice.staleness)) for advice in (tries, paper))
     pairs = [
+        ("S", "samples that learners pass, weighted as in the average: it predicts progress, not accuracy"),
         ("best", f"{best.name}: of the highest S within {library.WORTH:.0%}, the smallest c"),
         ("c to try", f"{few}: {tries.reason}"),
         ("the paper", f"{paper.scheme}, c = {many}: {paper.reason}"),
         *(("if T is free", _short(question, short)) for short in answer.short),
     ]
-    if verdict is not None:
-        pairs += [(f"c = {c}", f"{mean:.2%} +- {s:.2%}") for c, (mean, s) in verdict.trials.items()]
-        pairs.append(("measured", verdict.text))
-    return [*pairs, ("next", _next(question, best, verdict))]
+    command, c = f"flwr-mel plan {question.file} ... --handout {best.handout}", best.staleness
+    if verdict is None:
+        hint = "; --cross-validate measures c on short simulations first"
+        return [*pairs, ("next", f"{command} --staleness {c}{hint}")]
+    pairs += [(f"c = {c}", f"{mean:.2%} +- {s:.2%}") for c, (mean, s) in verdict.trials.items()]
+    c = verdict.staleness
+    pairs.append(("measured", f"c = {c} is the smallest within the spread over the seeds of the best"))
+    return [*pairs, ("next", f"{command} --staleness {c}")]
 
 
 def _short(question: q.Question, s: ShortRound) -> str:
@@ -181,10 +175,3 @@ def _short(question: q.Question, s: ShortRound) -> str:
         f"{option}: T = {s.cycle_time_s:.3g} s, {s.samples:,} samples of {s.participants:,} learners, "
         f"{s.energy_j:.3g} J per cycle; {s.energy_j * time_s / s.cycle_time_s:.3g} J in {time_s:g} s"
     )
-
-
-def _next(question: q.Question, best: Candidate, verdict: Verdict | None) -> str:
-    """Return the command to go on with: the measured c if there is one, else the predicted."""
-    c = best.staleness if verdict is None else verdict.staleness
-    text = f"flwr-mel plan {question.file} ... --staleness {c} --handout {best.handout}"
-    return text if verdict else f"{text}; --cross-validate measures c on short simulations first"

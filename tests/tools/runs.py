@@ -73,8 +73,9 @@ def write(path: Path, *records: dict) -> Path:
 
 def hostile_run(path: Path) -> Path:
     rows = [
-        {"learner": name, "node": str(k), "outcome": ("used", "failed", "late")[k % 3], "reason": name, "epochs": 3,
-         "samples": 100, "time_s": 5.0, "energy_j": 4.0, "energy_limit_j": 8.0, "limited_by": name}
+        {"learner": name, "node": str(k), "outcome": ("used", "failed", "late")[k % 3], "reason": name,
+         "epochs": 3, "samples": 100,
+         "time_s": 5.0, "energy_j": 4.0, "energy_limit_j": 8.0, "limited_by": name}
         for k, name in enumerate(HOSTILE)
     ]  # fmt: skip
     records = [
