@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
 
@@ -23,7 +22,6 @@ from flwr_mel.solvers.inverse import fastest, greenest
 from flwr_mel.solvers.rate import LEAST, RESOLUTION, Rate, best_round
 from flwr_mel.solvers.schemes import SchemeName, scheme
 from flwr_mel.tools import question as q
-from flwr_mel.tools import shell
 from flwr_mel.tools.plan_table import print_table, rows_of
 from flwr_mel.tools.question import Question, limit, refuse
 from flwr_mel.tools.shell import bad_input, console, facts, grid, refuse_given, stop, title
@@ -33,18 +31,10 @@ _MOST_FOR_STRAGGLERS = 2000
 _FOREVER = 1e9
 _T = "Seconds per cycle, T; best: T and the samples follow from the costs. Not needed with --fastest."
 _D = f"{q.SAMPLES} Not needed with --cycle-time best."
-_F = "With --cycle-time best: 0 for time only, 0.25 saves much energy. Default: 0."
+_F = "With --cycle-time best: 0 for time only, 0.25 saves much energy."
 _PER = "With --cycle-time best: energy limits are for so many seconds, a mean power. Default: per cycle."
 _C = f"Largest difference between two learners' epochs, c; 0 is synchronous. Default: {DEFAULT_STALENESS}."
-_SOLVERS = "exact (with proof) or suggest-improve (the paper's)."
 _EXCLUDE = "Skip only learners that cannot take part (the default), or also stragglers."
-
-
-class SolverName(StrEnum):
-    """Solvers by their name on the command line."""
-
-    EXACT = "exact"
-    SUGGEST_IMPROVE = "suggest-improve"
 
 
 def _how(text: str, *names: str, **more: Any) -> Any:
@@ -61,8 +51,6 @@ def plan(
     min_samples: q.LeastBatch = 0,
     max_epochs: q.MaxEpochs = None,
     mode: q.Where = None,
-    layers: q.Layers = None,
-    solver: Annotated[SolverName, _how(_SOLVERS)] = SolverName.EXACT,
     handout: Annotated[Handout | None, _how("Rule for the samples.")] = None,
     exclude: Annotated[Exclude | None, _how(_EXCLUDE)] = None,
     frugality: Annotated[float, _how(_F)] = 0.0,
@@ -103,17 +91,17 @@ def plan(
     if compare:
         refuse_given("with --compare, whose schemes are the paper's", "exclude")
     elif asked:
-        fixed = ("solver", "handout", "exclude", "staleness", "max_epochs")
+        fixed = ("handout", "exclude", "staleness", "max_epochs")
         refuse_given(f"with {asked[0]}, which fixes the epochs of all learners", *fixed)
     if fastest is not None:
         refuse_given("with --fastest, which computes it", "cycle_time")
     elif cycle_time is None:
         stop("--cycle-time must be given, in seconds, got nothing. Not needed with --fastest")
-    pose = partial(q.pose, file, energy=energy, mode=mode, layers=layers, json=json)
+    pose = partial(q.pose, file, energy=energy, mode=mode, json=json)
     if cycle_time == "best":
         if asked:
             stop(f"--cycle-time must be seconds with {asked[0]}, got 'best'")
-        idle = ("samples", "staleness", "max_epochs", "solver", "handout", "exclude")
+        idle = ("samples", "staleness", "max_epochs", "handout", "exclude")
         refuse_given("with --cycle-time best, which chooses T and one pass over some samples", *idle)
         least = min_samples or LEAST
         # Without a time limit: reads the costs, the limits of energy and the data.
@@ -125,7 +113,7 @@ def plan(
     refuse_given("without --cycle-time best", "frugality", "energy_per")
     if samples is None:
         stop("--samples must be given, got nothing. Not needed with --cycle-time best")
-    chosen = _solver(solver, handout, exclude)
+    solver = Exact(handout=handout or Handout.PROPORTIONAL, exclude=exclude or Exclude.INFEASIBLE)
     question = pose(
         cycle_time_s=_seconds(cycle_time),
         total_samples=samples,
@@ -135,11 +123,11 @@ def plan(
     )
     with bad_input(q.OPTIONS | {"epochs": asked[0] if asked else "--max-epochs"}):
         if compare:
-            _compare(question, chosen)
+            _compare(question, solver)
         elif asked:
             _inverse(question, asked[0].removeprefix("--"), fastest or greenest or 0)
         else:
-            _plan(question, chosen, solver, hint=exclude is None)
+            _plan(question, solver, hint=exclude is None)
 
 
 def _seconds(text: str | None) -> float:
@@ -150,39 +138,24 @@ def _seconds(text: str | None) -> float:
         stop(f"--cycle-time must be seconds or best, got {text!r}")
 
 
-def _solver(name: SolverName, handout: Handout | None, exclude: Exclude | None) -> Solver:
-    """Build the solver that the options name; options it would ignore are refused."""
-    rule = handout or Handout.PROPORTIONAL
-    if name is SolverName.EXACT:
-        return Exact(handout=rule, exclude=exclude or Exclude.INFEASIBLE)
-    refuse_given(f"with --solver {name}: only exact has it", "exclude")
-    try:
-        import cvxpy  # noqa: F401, PLC0415 - heavy, and not part of the base install
-    except ImportError as error:
-        shell.missing_packages("--solver suggest-improve", error, "paper")
-    from flwr_mel.solvers.suggest_improve import SuggestImprove  # noqa: PLC0415
-
-    return SuggestImprove(handout=rule)
-
-
 # Answers
 
 
-def _plan(question: Question, solver: Solver, name: str, *, hint: bool) -> None:
+def _plan(question: Question, solver: Exact, *, hint: bool) -> None:
     """Allocate and print."""
     problem = question.problem
     solution = allocate(problem, solver, throw=False)
     if solution.diagnosis is not None:
         refuse(question, solution.diagnosis)
     rows = rows_of(question.names, problem, solution)
-    slow = _stragglers(question, solution) if hint and isinstance(solver, Exact) else None
+    slow = _stragglers(question, solution) if hint else None
     if question.json:
-        body = {"solver": name, **_summary(solution), "stragglers": slow}
+        body = {**_summary(solution), "stragglers": slow}
         question.print_json({**body, "learners": rows})
         return
     out = console()
-    title(out, f"Plan of {question.file}, solver {name}", question.headline())
-    print_table(out, rows, problem.cycle_time_s)
+    title(out, f"Plan of {question.file}", question.headline())
+    print_table(out, rows)
     gap = f"gap {solution.gap:.2%}" if solution.gap else "no gap"
     done = sorted(Counter(int(tau) for tau in solution.epochs if tau).items())
     pairs = [
@@ -248,7 +221,7 @@ def _best(question: Question, rate: Rate, least: int) -> None:
         return
     out, joules = console(), float(solution.energy_j.sum())
     title(out, f"Fastest learning with {question.file}, frugality {rate.frugality:g}", question.headline())
-    print_table(out, rows, time_s)
+    print_table(out, rows)
     gap = f"{solution.bound:,.5g}, gap {solution.gap:.2%}: no T is better by more"
     pairs = [
         ("cycle time", f"{round_up(time_s)} s"),
@@ -317,5 +290,5 @@ def _inverse(question: Question, which: str, epochs: int) -> None:
     goal = "Shortest cycle" if which == "fastest" else "Least energy"
     detail = f"{len(problem):,} learners, {problem.total_samples:,} samples, {question.mode.upper()}"
     title(out, f"{goal} with {epochs:,} epochs of every learner in {question.file}", detail)
-    print_table(out, rows, problem.cycle_time_s)
+    print_table(out, rows)
     facts(out, [("cycle time", f"{round_up(answer.cycle_time_s)} s"), ("energy", f"{spent:.6g} J in total")])

@@ -21,7 +21,7 @@ from rich.progress import Progress
 from flwr_mel import __version__, wire
 from flwr_mel._files import atomically
 from flwr_mel._text import message
-from flwr_mel._validate import complain, count, number
+from flwr_mel._validate import complain, number
 from flwr_mel.cycle.measure import Capability, label_of
 from flwr_mel.tools import shell
 from flwr_mel.tools.profiling import ComputeCosts, Three, fit, load_function, measure_compute
@@ -49,12 +49,7 @@ def profile(
         float | None, _part("Energy", "Power while training, in place of a measurement.")
     ] = None,
     energy_limit: Annotated[float | None, _part("Energy", "Joules it may spend per round.")] = None,
-    rate_bps: Annotated[float | None, _part("Link", "Bits per second to the server, e.g. by iperf3.")] = None,
-    model_bytes: Annotated[int, _part("Link", "The model, one way; needs --rate-bps.")] = 0,
-    sample_bytes: Annotated[
-        int, _part("Link", "One sample, if the server ships them; needs --rate-bps.")
-    ] = 0,
-    tx_watts: Annotated[float, _part("Link", "Power while sending.")] = 0.0,
+    transfer: Annotated[float, _part("Link", "Seconds to receive and send the model, in all.")] = 0.0,
     name: Annotated[str, _part("Output", "What the device is called.")] = "",
     max_samples: Annotated[int | None, _part("Output", "Samples it holds or can take.")] = None,
     out: Annotated[Path, _part("Output", "The profile, a new .toml file.")] = Path("profile.toml"),
@@ -75,10 +70,8 @@ def profile(
 
     flwr-mel profile --train app:train --samples 2000 --watts 5 --energy-limit 20 --name pi-1
 
-    flwr-mel profile --train my.app:train --samples 2000 --rate-bps 2e7 --model-bytes 1121760
+    flwr-mel profile --train my.app:train --samples 2000 --transfer 0.9 --out /srv/mel/profile.toml
     """
-    if rate_bps is None:
-        shell.refuse_given("without --rate-bps", "model_bytes", "sample_bytes", "tx_watts")
     limits = {wire.ENERGY_LIMIT_J: energy_limit, wire.MAX_SAMPLES: max_samples, wire.LEARNER: name or None}
     limits = {key: value for key, value in limits.items() if value is not None}
     with shell.bad_input(_OPTIONS):
@@ -89,13 +82,12 @@ def profile(
             raise complain(wire.LEARNER, "a printable name of at most 200 characters", name)
         if watts is not None:
             number("watts", watts, above=0)
-        transfers = _transfers(rate_bps, model_bytes, sample_bytes, tx_watts)
+        number("transfer", transfer, least=0)
         counter, meter = _counter()
         with redirect_stdout(sys.stderr):  # what the function prints must not end up in our answer
             compute = _measure(load_function(train), counter, samples=samples, epochs=epochs, budget_s=budget)
         joules, source = _energy(compute, watts, meter)
-        training = (compute.c2, compute.c1, compute.c0, *joules)
-        six = [a + b for a, b in zip(training, transfers, strict=True)]
+        six = (compute.c2, compute.c1, compute.c0 + transfer, *joules)
         words = {**limits, **dict(zip(wire.COEFFICIENTS, six, strict=True))}
         Capability.parse(words)
         document = {**words, "measured": _about(compute, train, source)}
@@ -171,16 +163,6 @@ def _energy(compute: ComputeCosts, watts: float | None, meter: str) -> tuple[Thr
     if sum(joules) <= 0:
         return (0.0, 0.0, 0.0), f"not measured, {meter} did not rise"
     return fit([(run.epochs, run.samples) for run in compute.runs], joules), meter
-
-
-def _transfers(rate_bps: float | None, model_bytes: int, sample_bytes: int, tx_watts: float) -> list[float]:
-    """Return what transfers add to the coefficients: the model travels both ways, sending costs energy."""
-    if rate_bps is None:
-        return [0.0] * 6
-    rate, sending = number("rate_bps", rate_bps, above=0), number("tx_watts", tx_watts, least=0)
-    model_s = 8 * count("model_bytes", model_bytes) / rate
-    sample_s = 8 * count("sample_bytes", sample_bytes) / rate
-    return [0.0, sample_s, 2 * model_s, 0.0, 0.0, sending * model_s]
 
 
 def _about(compute: ComputeCosts, train: str, energy: str) -> dict[str, Any]:

@@ -39,7 +39,6 @@ def recommend(
     min_samples: q.LeastBatch = 0,
     max_epochs: q.MaxEpochs = None,
     mode: q.Where = None,
-    layers: q.Layers = None,
     trials: Annotated[bool, _trial("Run short simulations to pick c.", "--cross-validate")] = False,
     cycles: Annotated[int, _trial("Per simulation.", min=1)] = 4,
     seeds: Annotated[int, _trial("Simulations per c.", min=1)] = 2,
@@ -71,7 +70,6 @@ def recommend(
         max_epochs=max_epochs,
         energy=energy,
         mode=mode,
-        layers=layers,
         json=json,
     )
     with shell.bad_input(q.OPTIONS):
