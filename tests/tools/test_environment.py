@@ -111,19 +111,6 @@ app()
     assert_told(shell([sys.executable, "-W", "ignore", "-c", program]), "the device: Broken pipe")
 
 
-def test_a_missing_package_is_told():
-    program = """
-import sys
-sys.modules["cvxpy"] = None
-from flwr_mel.tools.cli import main
-main()
-"""
-    words = ["plan", "-", *LIMITS, "--solver", "suggest-improve"]
-    fleet = "[[device]]\ncpu_hz = 1e9\nrate_bps = 1e6\ntx_power_w = 0.2\n"
-    done = shell([sys.executable, "-W", "ignore", "-c", program, *words], input=fleet)
-    assert_told(done, "cvxpy", "pip install 'flwr-mel[paper]'")
-
-
 @pytest.mark.parametrize("kind", [RuntimeError, ValueError])
 def test_a_bug_is_reported_without_a_traceback(paper, monkeypatch, kind):
     def broken(*args, **kwargs):

@@ -9,6 +9,7 @@ import pytest
 import flwr_mel
 from flwr_mel import Workload, allocate
 from flwr_mel.allocation.solution import round_up
+from flwr_mel.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact
 from flwr_mel.tools.fleetfile import read_fleet
 from tests.tools.commands import LIMITS, ask, refused, run
@@ -33,8 +34,8 @@ def test_a_csv_fleet_has_the_plan_of_the_toml_fleet(paper, tmp_path):
     assert plans[0]["learners"] == plans[1]["learners"]
 
 
-def test_energy_mode_and_layers_replace_the_files(paper):
-    got = ask("plan", paper, *LIMITS, "--energy", 20, "--mode", "fl", "--layers", "784,100,10")
+def test_energy_and_mode_replace_the_files(paper):
+    got = ask("plan", paper, *LIMITS, "--energy", 20, "--mode", "fl")
     assert got["mode"] == "fl"
     assert {row["energy_limit_j"] for row in got["learners"]} == {20.0}
     problem = read_fleet(paper).problem(
@@ -43,7 +44,7 @@ def test_energy_mode_and_layers_replace_the_files(paper):
         staleness=2,
         min_samples=100,
         energy_limit_j=20,
-        workload=Workload.mlp([784, 100, 10], ship_data=False),
+        workload=Workload.mlp(PAPER_LAYERS, ship_data=False),
     )
     assert got["value"] == allocate(problem, Exact()).mean_epochs
 
@@ -52,13 +53,6 @@ def test_measured_costs_do_not_follow_the_mode_and_the_plan_says_so(straggling):
     result = run("plan", straggling, "--cycle-time", 10, "--samples", 6000, "--mode", "fl", "--json")
     assert "were measured" in result.stderr
     json.loads(result.stdout)
-
-
-@pytest.mark.parametrize("solver", ["exact", "suggest-improve"])
-def test_every_solver_plans(paper, solver):
-    got = ask("plan", paper, *LIMITS, "--solver", solver)
-    assert got["solver"] == solver
-    assert 0 < got["value"] <= got["bound"]
 
 
 def test_skipped_learners_are_listed_with_their_reason(paper):
@@ -217,21 +211,12 @@ BAD = {
     "--samples must be an integer from 1 to 2**40": ("--samples", "9" * 30),
     "--min-samples must be an integer from 1": ("--min-samples", "-1"),
     "--max-epochs must be an integer from 1": ("--max-epochs", "0"),
-    "'magic' is not one of 'exact', 'suggest-improve'": ("--solver", "magic"),
     "'xl' is not one of 'pl', 'fl'": ("--mode", "xl"),
-    "--layers must be layer sizes": ("--layers", "784,x"),
-    "--layers[1] must be an integer from 1": ("--layers", "784,0"),
     "--greenest and --compare exclude each other": ("--compare", "--greenest", "3"),
     "--fastest and --greenest exclude each other": ("--fastest", "3", "--greenest", "3"),
     "--cycle-time must be left out with --fastest": ("--fastest", "3"),
     "--staleness must be left out with --greenest": ("--greenest", "3", "--staleness", "1"),
     "--greenest must be an integer from 1": ("--greenest", "0"),
-    "--exclude must be left out with --solver suggest-improve": (
-        "--solver",
-        "suggest-improve",
-        "--exclude",
-        "optimal",
-    ),
     "--exclude must be left out with --compare": ("--compare", "--exclude", "optimal"),
     "No such option '--sampels'": ("--sampels", "3"),
 }
