@@ -67,7 +67,7 @@ def fleet(
         drawn = Fleet(devices, Workload.mlp(PAPER_LAYERS))
         title = f"The paper's fleet (Table 1), seed {seed}. flwr-mel plan reads this file."
     if csv and drawn.workload not in (None, Workload.mlp(PAPER_LAYERS)):
-        shell.note("CSV holds no workload: give plan its --layers and --mode, or keep the TOML file.")
+        shell.note("CSV holds no workload, and plan takes the paper's: keep the TOML file.")
     typer.echo(write_fleet_csv(drawn) if csv else write_fleet(drawn, title=title), nl=False)
 
 
