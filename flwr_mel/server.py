@@ -31,7 +31,6 @@ from flwr_mel.cycle.measure import Words
 from flwr_mel.cycle.settle import Reply, Update
 from flwr_mel.cycle.updates import Rejected, decode
 from flwr_mel.strategy import MelStrategy as Common
-from flwr_mel.task_words import task_words
 
 Results = list[tuple[ClientProxy, FitRes]]
 Failures = list[tuple[ClientProxy, FitRes] | BaseException]
@@ -80,7 +79,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
             client, ins = clients[task.node]
             self._sent[task.node] = proxy = TaskProxy(client)
             # Instructions of the client's own: strategies share one object among all clients.
-            config = {**ins.config, **task_words(task, self.options)}
+            config = {**ins.config, **self._words(task)}
             instructions.append((proxy, FitIns(ins.parameters, config)))
         self._sent_at = monotonic()
         return instructions
