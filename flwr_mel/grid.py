@@ -141,7 +141,7 @@ class Probes:
         timeout_s : float
             How long.
         """
-        heard: dict[str, Words | None] = {}
+        came: dict[str, Words | None] = {}
         start = monotonic()
         while self.open:
             node_of = {probe: node for node, probe in self.open.items()}
@@ -149,15 +149,15 @@ class Probes:
                 node = node_of.get(reply.metadata.reply_to_message_id)
                 if node is not None and (reply.has_error() or str(reply.metadata.src_node_id) == node):
                     del self.open[node]
-                    heard[node] = _answer(reply)
+                    came[node] = _answer(reply)
             missing = [node for node in awaited if node in self.open]
             waited = monotonic() - start
             if not missing or waited >= timeout_s:
                 for node in missing:
                     del self.open[node]
-                return heard | dict.fromkeys(missing)
+                return came | dict.fromkeys(missing)
             sleep(min(pause_s(waited), timeout_s - waited))
-        return heard
+        return came
 
 
 def _answer(reply: Message) -> Words | None:

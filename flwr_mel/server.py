@@ -66,11 +66,11 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         proposed = self.strategy.configure_fit(cycle, parameters, client_manager)
         clients = {client.cid: (client, ins) for client, ins in proposed}
         connected = {**client_manager.all(), **{cid: client for cid, (client, _) in clients.items()}}
-        unknown, awaited = self._meet(clients, connected)
+        unknown, awaited = self._begin(clients, connected)
         timeout_s = self.options.rounds.probe_timeout_s
         self._probes.ask([connected[cid] for cid in unknown], cycle, timeout_s)
         simulated = [cid for cid in self._probes.open if cid in connected and self.state.of(cid).simulated]
-        self._hear(self._probes.answers({*awaited, *simulated}, timeout_s))
+        self._answered(self._probes.answers({*awaited, *simulated}, timeout_s))
         tasks = self._plan(cycle, list(clients), len(connected), views(parameters))
         idle = [connected[cid] for cid in self._idle(tasks, clients) if cid in connected]
         self._probes.ask(idle, cycle + 1, timeout_s)
@@ -250,7 +250,7 @@ class Probes:
         timeout_s : float
             How long.
         """
-        heard: dict[str, Words | None] = {}
+        came: dict[str, Words | None] = {}
         end = monotonic() + timeout_s
         while True:
             missing = self.open.intersection(awaited)
@@ -258,9 +258,9 @@ class Probes:
                 cid, answer = self._answers.get(timeout=max(end - monotonic(), 0.0) if missing else 0.0)
             except Empty:
                 self.open -= missing
-                return heard | dict.fromkeys(missing)
+                return came | dict.fromkeys(missing)
             if cid in self.open:
-                heard[cid] = answer
+                came[cid] = answer
                 self.open.remove(cid)
 
 

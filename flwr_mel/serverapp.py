@@ -69,12 +69,13 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         proposed = self.strategy.configure_train(cycle, arrays, config, grid)
         by_node = {str(message.metadata.dst_node_id): message for message in proposed}
         connected = {*map(str, grid.get_node_ids()), *by_node}
-        unknown, awaited = self._meet(by_node, connected)
-        self._probes.ask(unknown, cycle, grid, self.options.rounds.probe_timeout_s)
+        unknown, awaited = self._begin(by_node, connected)
+        timeout_s = self.options.rounds.probe_timeout_s
+        self._probes.ask(unknown, cycle, grid, timeout_s)
         simulated = [node for node in self._probes.open if self.state.of(node).simulated]
-        self._hear(self._probes.answers(grid, {*awaited, *simulated}, self.options.rounds.probe_timeout_s))
+        self._answered(self._probes.answers(grid, {*awaited, *simulated}, timeout_s))
         tasks = self._plan(cycle, list(by_node), len(connected), views(arrays))
-        self._probes.ask(self._idle(tasks, by_node), cycle + 1, grid, self.options.rounds.probe_timeout_s)
+        self._probes.ask(self._idle(tasks, by_node), cycle + 1, grid, timeout_s)
         deadline_s = None if self._record is None else self.options.deadline_s(self._record.cycle_time_s)
         if self._grid is not None:
             self._grid.deadline_s = deadline_s

@@ -20,16 +20,15 @@ from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
 from flwr_mel.cycle.errors import NoWork, failed_text, unable_text
 from flwr_mel.cycle.measure import Words
-from flwr_mel.cycle.messages import TURNS, final_line, round_line
+from flwr_mel.cycle.messages import SHORT_ROUNDS, TURNS, final_line, round_line
 from flwr_mel.cycle.options import Average, Estimation, Options, Robust, Rounds, Shards
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, Update, settle
-from flwr_mel.cycle.state import State, Task, hear, meet
+from flwr_mel.cycle.state import State, Task, with_answers, with_nodes
 from flwr_mel.cycle.updates import Arrays, not_finite
 from flwr_mel.devices import Device, Measured
 from flwr_mel.records import Callback, CycleRecord, Outcome, title
-from flwr_mel.solvers.exact import Exact
-from flwr_mel.solvers.rate import Rate
+from flwr_mel.solvers import Exact, Rate
 from flwr_mel.wrapped import check_average, check_strategy
 
 log = logging.getLogger("flwr.mel")
@@ -39,10 +38,6 @@ KEEP_RECORDS = 100
 #: Probes to clients without a task, per round.
 _PROBES = 200
 _EXACT, _ROBUST, _ROUNDS = Exact(), Robust(), Rounds()
-_SHORT = (
-    "rounds are short from now on: {:.3g} s and {:,} samples, so num_rounds of them hold less work. Set a large "
-    "num_rounds and stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
-)
 
 
 class MelStrategy:
@@ -59,7 +54,7 @@ class MelStrategy:
         A strategy of the same API. It samples the clients and aggregates their updates.
     cycle_time_s : float or "best", optional
         T: all clients reply within this time. None: derived from the first round. "best": short rounds whose
-        T and samples follow from the costs; see `flwr_mel.solvers.rate.Rate`.
+        T and samples follow from the costs; see `flwr_mel.solvers.Rate`.
     total_samples : int, optional
         d, for all connected clients together; a round with some of them gets its share. None: all data.
     staleness : int, optional
@@ -201,21 +196,21 @@ class MelStrategy:
 
     # --- one round ------------------------------------------------------------------------------------
 
-    def _meet(self, nodes: Collection[str], connected: Collection[str]) -> tuple[list[str], list[str]]:
+    def _begin(self, nodes: Collection[str], connected: Collection[str]) -> tuple[list[str], list[str]]:
         """Begin a round; return the clients to probe, and those whose answers the round waits for.
 
         It waits while fewer than half of the clients are known, and not for a client that never answered.
         """
         self._close()
-        self.state = meet(self.state, {*nodes, *connected})
+        self.state = with_nodes(self.state, {*nodes, *connected})
         unknown = [node for node in nodes if not self.state.of(node).answered]
         silent = [node for node in unknown if self.state.of(node).problem]
         wait = 2 * len(unknown) > len(nodes)
         return unknown, [node for node in unknown if wait and node not in silent]
 
-    def _hear(self, answers: Mapping[str, Words | None]) -> None:
+    def _answered(self, answers: Mapping[str, Words | None]) -> None:
         """Take in what clients report about themselves."""
-        self.state = hear(self.state, self.options, answers)
+        self.state = with_answers(self.state, self.options, answers)
 
     def _plan(self, cycle: int, nodes: Sequence[str], connected: int, model: Arrays) -> tuple[Task, ...]:
         """Plan the round and log it."""
@@ -226,7 +221,7 @@ class MelStrategy:
         self._record, self._settled = record, False
         if self.options.best and tasks and tasks[0].samples and "best" not in self.state.warned:
             self.state = replace(self.state, warned=self.state.warned | {"best"})
-            log.info("%s", _SHORT.format(record.cycle_time_s, record.total_samples))
+            log.info(SHORT_ROUNDS, record.cycle_time_s, record.total_samples)
         for row in record.learners:
             log.debug("round %d, %s", cycle, row.describe())
         if not tasks:

@@ -12,7 +12,7 @@ from flwr_mel.cycle.estimate import Estimate
 from flwr_mel.cycle.measure import Report, Words, measurement, whole
 from flwr_mel.cycle.messages import advised
 from flwr_mel.cycle.options import Options
-from flwr_mel.cycle.state import Learner, State, hear
+from flwr_mel.cycle.state import Learner, State, with_answers
 from flwr_mel.cycle.updates import Arrays, Rejected, check, expected_layout, norm, oversized, same, scaled
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
@@ -118,7 +118,7 @@ def settle(
     record.waited_s = None if virtual else waited_s
     _add_up(record, options)
     # After `_learned`: the plan rests on what was reported before.
-    state = hear(
+    state = with_answers(
         state, options, {row.node: replies[row.node].words for row in record.asked if row.node in replies}
     )
     state = advised(

@@ -6,7 +6,7 @@ import pytest
 from flwr_mel import Estimation, Robust, wire
 from flwr_mel.cycle.errors import NoWork
 from flwr_mel.cycle.settle import Reply
-from flwr_mel.cycle.state import hear, meet
+from flwr_mel.cycle.state import with_answers, with_nodes
 from flwr_mel.records import Outcome
 from tests.cycle.tools import MODEL, App, Run, declared
 
@@ -192,8 +192,8 @@ class TestAdvice:
         """That of the client that waits least: the others wait for its worker."""
         app = App(capability=declared() | {wire.MAX_SAMPLES: 600})
         run = Run([app, app], cycle_time_s=5.0, estimation=Estimation())
-        run.state = hear(
-            meet(run.state, run.nodes), run.options, {n: app.about(k) for k, n in enumerate(run.nodes)}
+        run.state = with_answers(
+            with_nodes(run.state, run.nodes), run.options, {n: app.about(k) for k, n in enumerate(run.nodes)}
         )
         words = {wire.TRAIN_SECONDS: 1.0, wire.SAMPLES_USED: 300, wire.MODDED: 1, wire.SIMULATED: 1}
         replies = {n: Reply(good(1).arrays, 300, words, 6.0 + k) for k, n in enumerate(run.nodes)}
