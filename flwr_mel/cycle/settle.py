@@ -110,7 +110,7 @@ def settle(
         _learned(state.of(row.node), row, replies.get(row.node), options, overhead_s) for row in record.asked
     ]
     rested = [_rested(state.of(row.node), options) for row in record.learners if not row.asked]
-    state = state.having([*learned, *rested])
+    state = state.with_learners([*learned, *rested])
     if record.baseline_s and learned:
         record.baseline_s = max(x.own_s for x in learned)
     updates = _weighted(state, record, good, model, options)

@@ -17,9 +17,8 @@ from flwr_mel._files import atomically
 from flwr_mel._validate import IntArray, complain
 from flwr_mel.allocation import AllocationProblem, allocate
 from flwr_mel.costs import Workload
-from flwr_mel.cycle.fleet import LEAST_BEST
 from flwr_mel.paper import PAPER_SAMPLES, least_batch
-from flwr_mel.solvers.rate import best_round
+from flwr_mel.solvers.rate import LEAST, best_round
 from flwr_mel.tools.fleetfile import Fleet
 from mel_simulation.scenario.config import LAYERS, RATE, RunConfig
 from mel_simulation.scenario.data import Dataset, cache_dir, load
@@ -54,7 +53,7 @@ def total_samples(config: RunConfig) -> int:
 def min_samples(config: RunConfig) -> int:
     """Return d_l: 100 per 60,000 samples unless given, and at most half an equal share; with rate 16."""
     if config.scheme == RATE:
-        return config.min_samples or LEAST_BEST
+        return config.min_samples or LEAST
     return config.min_samples or least_batch(total_samples(config), config.learners or 1)
 
 

@@ -16,8 +16,8 @@ from flwr_mel._validate import IntArray
 from flwr_mel.allocation import AllocationProblem, Infeasible, Status, allocate
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
-from flwr_mel.cycle.plan import best_in_pace, draw_seed
-from flwr_mel.cycle.round_time import Pace
+from flwr_mel.cycle.plan import draw_seed
+from flwr_mel.cycle.round_time import Pace, best_in_pace
 from flwr_mel.solvers.equal import equal_batches
 from mel_simulation.scenario.config import RATE, RunConfig
 from mel_simulation.scenario.fleet import VirtualFleet

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_mel.cycle.fleet import LEAST_BEST
 from flwr_mel.cycle.options import Average
-from flwr_mel.solvers.rate import Rate, best_round
+from flwr_mel.solvers.rate import LEAST, Rate, best_round
 from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.rival import Rival
 from mel_simulation.arena.rounds import blended, gather
@@ -34,9 +33,7 @@ class BestRounds:
         """Plan once (costs do not change), then go from round to round."""
         power_w = world.setting.power_w or None
         rate = Rate(frugality=self.frugality, most=self.most, reference_s=1.0 if power_w else None)
-        plan = best_round(
-            world.costs, power_w, max_samples=world.held, min_samples=LEAST_BEST, objective=rate
-        )
+        plan = best_round(world.costs, power_w, max_samples=world.held, min_samples=LEAST, objective=rate)
         samples, number = plan.solution.samples, 0
         while not world.over:
             number += 1
