@@ -158,6 +158,12 @@ class Solution:
         return int(self.epochs.sum()) / len(self.epochs)
 
     @property
+    def progress(self) -> float:
+        """S = sum_k tau_k d_k^2 / sum_k d_k: samples passed, weighted as the average weights them."""
+        used = float(self.samples.sum())
+        return float(self.epochs @ self.samples.astype(float) ** 2) / used if used else 0.0
+
+    @property
     def gap(self) -> float:
         """How far the optimum can be from this solution, as a share of its value."""
         if self.value == self.bound and self.status.ok:

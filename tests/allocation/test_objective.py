@@ -24,6 +24,7 @@ def test_solvers_of_the_epochs_tell_mean_epochs(solver):
 def test_an_infeasible_answer_has_no_value():
     nothing = allocate(PROBLEM.replace(total_samples=10**7), Exact(), throw=False)
     assert (nothing.value, nothing.bound, nothing.gap) == (0, 0, float("inf"))
+    assert nothing.progress == 0
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,8 @@ def test_an_objective_of_another_project_is_measured_and_its_bound_verified():
     assert found.gap == pytest.approx(0.25)
     with pytest.raises(BrokenAllocation, match=r"joules counts .*, above its bound"):
         allocate(PROBLEM, Burning(0.99))
+
+
+def test_the_progress_of_a_plan():
+    found = allocate(PROBLEM, Exact())
+    assert found.progress == pytest.approx((found.epochs * found.samples**2).sum() / found.samples.sum())
