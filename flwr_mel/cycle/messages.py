@@ -54,10 +54,7 @@ _TURNS = (
     'planned. Start it with --federation-config "num-supernodes={} client-resources-num-cpus=1 '
     'init-args-num-cpus={}"'
 )
-_SHARE = (
-    "these data have little weight in the model, so labels that occur only there may not be learned. Use a "
-    "longer cycle_time_s or a larger min_samples"
-)
+_SHARE = "these data have little weight in the model, so labels that occur only there may not be learned. Use"
 
 
 def round_line(record: CycleRecord, *, in_turns: bool = False) -> str:
@@ -153,10 +150,7 @@ def advised(
             [row for row in rows if later and row.node in waiting],
             _TURNS.format(len(state.keys), len(record.asked)),
         ),
-        "share": (
-            _hardly_counting(rows) if later else [],
-            _SHARE + ("" if options.average is Average.NOVA_HELD else ", or use average='nova-held'"),
-        ),
+        "share": (_hardly_counting(rows) if later else [], f"{_SHARE} {_more_weight(options)}"),
     }
     if options.shards is None:
         found["epochs"] = [row for row in rows if clients[row.node].reads is False], _EPOCHS
@@ -172,6 +166,14 @@ def _hardly_counting(rows: Sequence[LearnerRecord]) -> list[LearnerRecord]:
     if not data or not model:
         return []
     return [row for row in rows if row.share / model < _HARDLY * (row.held or 0) / data]
+
+
+def _more_weight(options: Options) -> str:
+    """Return the settings that give the data of slow clients more weight."""
+    remedies = ["a larger min_samples"]
+    remedies += ["a longer cycle_time_s"] if options.time_s is not None else []
+    remedies += ["average='nova-held'"] if options.average is not Average.NOVA_HELD else []
+    return " or ".join(remedies)
 
 
 def _names(some: Sequence[LearnerRecord], rows: Sequence[LearnerRecord]) -> str:

@@ -25,8 +25,8 @@ _COLD_START = 2.0
 # Counted epochs that differ more than this from the task's are not the task's. One more may be an evaluation.
 _OTHER_EPOCHS = 1.5
 # A client waited for the worker of another if it began later than the first by more than this share of the
-# longest task, and within this share of the longest task after the other ended.
-_LATE, _HANDOVER = 0.5, 0.2
+# longest task, and within this share of the longest task after the other ended. Shorter tasks say nothing.
+_LATE, _HANDOVER, _SHORTEST_S = 0.5, 0.2, 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,23 +185,26 @@ def _weight(row: LearnerRecord, reply: Reply, options: Options) -> int:
 def _times(replies: Mapping[str, Reply]) -> dict[str, tuple[float, float]]:
     """Return by node when the app began and ended, in seconds after the tasks were sent."""
     pairs = {node: (x.round_trip_s, Report.parse(x.words).train_s) for node, x in replies.items()}
-    return {node: (end - took, end) for node, (end, took) in pairs.items() if end and took}
+    return {node: (end - took, end) for node, (end, took) in pairs.items() if end and took and took <= end}
 
 
 def _overhead_s(times: Mapping[str, tuple[float, float]]) -> float:
     """Return what Flower's simulation adds to the time in the app of a client that waits for no other."""
-    return max(min((begin for begin, _ in times.values()), default=0.0), 0.0)
+    return min((begin for begin, _ in times.values()), default=0.0)
 
 
 def _in_turns(times: Mapping[str, tuple[float, float]]) -> list[str]:
     """Return the nodes that began late and just when another ended: they waited for its worker."""
     longest = max((end - begin for begin, end in times.values()), default=0.0)
-    first = min((begin for begin, _ in times.values()), default=0.0)
+    if longest < _SHORTEST_S:
+        return []
+    # Until then messages are only under way.
+    first = min(begin for begin, _ in times.values())
     ends = [end for _, end in times.values()]
     return [
         node
         for node, (begin, _) in times.items()
-        if begin - first > _LATE * longest and any(abs(begin - end) < _HANDOVER * longest for end in ends)
+        if begin - 2 * first > _LATE * longest and any(abs(begin - end) < _HANDOVER * longest for end in ends)
     ]
 
 
