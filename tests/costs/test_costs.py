@@ -66,22 +66,13 @@ PER_SAMPLE = {"model_parameters": 1000, "operations_per_sample": 5000, "features
         (paper(), 6272, {}),
         (paper(ship_data=False), 0, {"f": 0}),
         (paper(bits_per_feature=16, bits_per_parameter=64), 12_544, {"p_d": 16, "p_m": 64}),
-        (paper(label_bits=4), 6276, {"f": 784 + 4 / 8}),
-        (paper(label_bits=4, ship_data=False), 0, {"f": 0}),
-        (paper(model_compression=0.25), 6272, {"p_m": 8}),
         (paper(data_compression=0.5), 3136, {"p_d": 4}),
-        (paper(label_bits=8, data_compression=0.5), 3140, {"f": 785, "p_d": 4}),
         (Workload(**PER_SAMPLE, parameters_per_sample=3.5), 160, {"f": 20, "s_d": 3.5}),
         (Workload(**PER_SAMPLE, parameters_per_sample=3.5, ship_data=False), 0, {"f": 0, "s_d": 3.5}),
-        (
-            Workload(**PER_SAMPLE, parameters_per_sample=3.5, model_compression=0.5),
-            160,
-            {"f": 20, "s_d": 3.5, "p_m": 16},
-        ),
     ],
 )
 def test_the_six_coefficients(workload, sample_bits, terms):
-    """Parallelized and federated learning, precision, labels, compression, parameters per sample."""
+    """Parallelized and federated learning, precision, compression, parameters per sample."""
     assert workload.sample_bits == sample_bits
     if workload.model_parameters == 1000:
         terms = {"s_m": 1000, "c_m": 5000} | terms

@@ -12,11 +12,10 @@ from tests.inputs.tools import NOT_COUNTS, NOT_FINITE, NOT_NUMBERS, complaint, d
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"bits_per_parameter": 1e308}, "model_parameters * bits_per_parameter * model_compression"),
-        ({"bits_per_parameter": 10**307}, "model_parameters * bits_per_parameter * model_compression"),
-        ({"parameters_per_sample": 1e308}, "parameters_per_sample * bits_per_parameter * model_compression"),
-        ({"bits_per_feature": 1e308}, "(features * bits_per_feature + label_bits) * data_compression"),
-        ({"label_bits": 1e308, "data_compression": 10}, "(features * bits_per_feature + label_bits)"),
+        ({"bits_per_parameter": 1e308}, "model_parameters * bits_per_parameter"),
+        ({"bits_per_parameter": 10**307}, "model_parameters * bits_per_parameter"),
+        ({"parameters_per_sample": 1e308}, "parameters_per_sample * bits_per_parameter"),
+        ({"bits_per_feature": 1e308}, "features * bits_per_feature * data_compression"),
     ],
 )
 def test_a_workload_that_overflows(changes, field):

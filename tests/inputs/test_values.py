@@ -39,8 +39,6 @@ NUMBERS = [  # build, field, too small, None allowed
     (workload, "bits_per_feature", [0, -8], False),
     (workload, "bits_per_parameter", [0, -32], False),
     (workload, "parameters_per_sample", [-1], False),
-    (workload, "label_bits", [-1], False),
-    (workload, "model_compression", [0, -1], False),
     (workload, "data_compression", [0, -1], False),
     (Channel, "bandwidth_hz", [0, -5e6], False),
     (Channel, "noise_dbm_per_hz", [], False),
