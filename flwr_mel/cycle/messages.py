@@ -40,7 +40,8 @@ _REPORT = (
     "ClientApp(mods=[...])"
 )
 _EPOCHS = f"the app does not follow its epochs, so the project's own number of epochs is planned. {_READ}"
-_SAMPLES = f"the app uses all its samples in every round, so samples are not planned. {_CHOOSE}"
+_SAMPLES = "the app uses all its samples in every round, so samples are not planned"
+_NOT_BEST = ", and cycle_time_s='best' works like the default"
 _FIXED = (
     "the app does the same work for every task (max_steps, or a fixed number of epochs?), so that work is "
     f"planned. {_READ}"
@@ -154,7 +155,10 @@ def advised(
     }
     if options.shards is None:
         found["epochs"] = [row for row in rows if clients[row.node].reads is False], _EPOCHS
-        found["samples"] = [row for row in rows if clients[row.node].chooses is False], _SAMPLES
+        found["samples"] = (
+            [row for row in rows if clients[row.node].chooses is False],
+            f"{_SAMPLES}{_NOT_BEST if options.best else ''}. {_CHOOSE}",
+        )
     new = {kind: x for kind, x in found.items() if x[0] and kind not in state.warned}
     record.notes += [f"{_names(some, rows)}: {text}" for some, text in new.values()]
     return replace(state, warned=state.warned | set(new))

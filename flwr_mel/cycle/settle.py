@@ -102,6 +102,7 @@ def settle(
         From sending the tasks to the last reply, by the server's clock.
     """
     record = replace(record, learners=[replace(row) for row in record.learners], notes=list(record.notes))
+    replies = {row.node: replies[row.node] for row in record.asked if row.node in replies}
     good = _checked(record, replies, model, options)
     times = _times(replies)
     # In the first round the processes of the clients are only starting.
@@ -118,9 +119,7 @@ def settle(
     record.waited_s = None if virtual else waited_s
     _add_up(record, options)
     # After `_learned`: the plan rests on what was reported before.
-    state = with_answers(
-        state, options, {row.node: replies[row.node].words for row in record.asked if row.node in replies}
-    )
+    state = with_answers(state, options, {node: reply.words for node, reply in replies.items()})
     state = advised(
         state,
         options,
@@ -146,11 +145,10 @@ def _checked(
     record: CycleRecord, replies: Mapping[str, Reply], model: Arrays, options: Options
 ) -> dict[str, Arrays]:
     """Write outcome and weight of each reply into its row; return the arrays that can be averaged."""
-    came = {row.node: replies[row.node] for row in record.asked if row.node in replies}
-    expected = expected_layout(model, [x.arrays for x in came.values() if x.arrays is not None])
+    expected = expected_layout(model, [x.arrays for x in replies.values() if x.arrays is not None])
     good: dict[str, Arrays] = {}
     for row in record.asked:
-        reply = came.get(row.node)
+        reply = replies.get(row.node)
         if reply is None:
             row.outcome, row.reason = Outcome.LATE, "no reply in time"
         elif reply.error or reply.arrays is None:

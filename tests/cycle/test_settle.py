@@ -215,3 +215,12 @@ class TestAdvice:
         run = planned(2)
         run.round(replies={str(1000 + k): Reply(dict(MODEL), 60, {}, 1.0) for k in range(2)})
         assert run.records[-1].notes[0].startswith("all clients: the app returned exactly")
+
+    def test_an_app_that_cannot_follow_the_best_round(self):
+        run = Run([App(chooses=False)], cycle_time_s="best")
+        run.round()
+        (note,) = run.records[0].notes
+        assert "cycle_time_s='best' works like the default" in note
+        run = Run([App(chooses=False)])
+        run.round()
+        assert "best" not in run.records[0].notes[0]
