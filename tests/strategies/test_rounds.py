@@ -156,9 +156,13 @@ def test_a_message_that_could_not_be_pushed_is_not_awaited(message_api):
         def push_messages(self, messages):
             return [*super().push_messages(messages), None]
 
+        def get_nodes(self):
+            return ["a node with a location"]
+
     grid = TimedGrid(Refusing(Fleet(planned())))
     assert grid.send_and_receive([], timeout=600) == []
     assert len(list(grid.get_node_ids())) == 4
+    assert grid.get_nodes() == ["a node with a location"]
 
 
 def test_partial_participation(api):
