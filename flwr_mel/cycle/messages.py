@@ -10,12 +10,12 @@ from flwr_mel.cycle.options import Average, Options
 from flwr_mel.cycle.state import State
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
-#: The kind of advice about clients that cannot train at the same time.
-TURNS = "turns"
-#: Logged once with cycle_time_s="best".
+#: Kinds of advice: what planning notes, and clients that cannot train at the same time.
+PLAN, TURNS = "plan", "turns"
+#: Noted once with cycle_time_s="best".
 SHORT_ROUNDS = (
-    "rounds are short from now on: %.3g s and %s samples, so num_rounds of them hold less work. Set a large "
-    "num_rounds and stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
+    "rounds are short from now on ({:.3g} s, {:,} samples), so num_rounds of them hold less work. Set a "
+    "large num_rounds and stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
 )
 # Data hardly count if their share in the model is less than this part of their share in all data.
 _HARDLY = 0.1

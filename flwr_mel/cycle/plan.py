@@ -18,6 +18,7 @@ from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.limiting import limiting
 from flwr_mel.cycle.errors import NoWork, unable_text
 from flwr_mel.cycle.fleet import Fleet, Follows, held, unable, unmeasured
+from flwr_mel.cycle.messages import PLAN, SHORT_ROUNDS
 from flwr_mel.cycle.options import OnInfeasible, Options
 from flwr_mel.cycle.round_time import best_in_pace, round_time
 from flwr_mel.cycle.state import Learner, State, Task
@@ -186,6 +187,8 @@ def _best(
     record.cycle_time_s = found.cycle_time_s
     tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)
     record.asked_samples = record.total_samples
+    if PLAN not in state.warned:
+        record.notes.append(SHORT_ROUNDS.format(record.cycle_time_s, record.total_samples))
     return replace(state, pace=pace), tasks
 
 

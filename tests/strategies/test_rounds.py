@@ -336,6 +336,16 @@ def test_clients_that_return_what_they_received(api, kind, caplog):
     assert "returned exactly" not in caplog.text
 
 
+def test_what_planning_notes_is_logged_once(api, caplog):
+    api.train(wrapped(api, cycle_time_s="best"), Fleet(measured()), rounds=4)
+    assert caplog.text.count("round 2: rounds are short from now on") == 1
+    caplog.clear()
+    api.train(wrapped(api, cycle_time_s="best"), Fleet(measured(chooses=False)), rounds=3)
+    assert "short" not in caplog.text
+    api.train(wrapped(api, cycle_time_s=0.05, max_epochs=1, total_samples=240), Fleet(planned()), rounds=3)
+    assert caplog.text.count("round 1: 240 samples do not fit, 160 do") == 1
+
+
 def test_the_final_line():
     def record(waited_s, paces):
         rows = [LearnerRecord("1", "1", epochs=1, samples=100, time_s=100 * p) for p in paces]
