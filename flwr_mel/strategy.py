@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from time import time
+from time import monotonic, time
 from typing import Any, ClassVar
 
 from flwr_mel._validate import Phrase, complain
@@ -38,8 +38,8 @@ _EQUAL = 1.5
 _PROBES = 200
 _EXACT, _ROBUST, _ROUNDS = Exact(), Robust(), Rounds()
 _SHORT = (
-    "rounds are short now: {:.3g} s and {:,} samples. Count time, energy or accuracy instead of rounds: "
-    "callbacks=[Stopping(time_s=...)] with a large num_rounds"
+    "rounds are short with cycle_time_s='best', and do little work each. Count time, energy or accuracy "
+    "instead of rounds: callbacks=[Stopping(time_s=...)] with a large num_rounds"
 )
 #: Strategies of Flower whose updates are not arrays in numpy's format, by name: some cannot be imported here.
 _NO_ARRAYS = {
@@ -148,6 +148,8 @@ class MelStrategy:
         self.on_round: list[Callable[[CycleRecord, Arrays], None]] = []
         self._record: CycleRecord | None = None
         self._settled = True
+        #: When the present round began, by the server's clock.
+        self._began_s: float | None = None
         #: As sent to the clients; after a round the new one.
         self._model: Arrays = {}
         self._offset, self._resumed = 0, False
@@ -209,6 +211,10 @@ class MelStrategy:
         It waits while fewer than half of the clients are known, and not for a client that never answered.
         """
         self._close()
+        now = monotonic()
+        if self._began_s is not None and self.records:
+            self.state = self.state.after(self.records[-1], now - self._began_s)
+        self._began_s = now
         self.state = meet(self.state, {*nodes, *connected})
         unknown = [node for node in nodes if not self.state.of(node).answered]
         silent = [node for node in unknown if self.state.of(node).problem]
@@ -228,7 +234,7 @@ class MelStrategy:
         self._record, self._settled = record, False
         if self.options.best and tasks and tasks[0].samples and "best" not in self.state.warned:
             self.state = replace(self.state, warned=self.state.warned | {"best"})
-            log.info("%s", _SHORT.format(record.cycle_time_s, record.total_samples))
+            log.info(_SHORT)
         for row in record.learners:
             log.debug("round %d, %s", cycle, row.describe())
         if not tasks:
@@ -328,7 +334,8 @@ class MelStrategy:
 
 def round_line(record: CycleRecord) -> str:
     """Return the log line of a round."""
-    times = "baseline" if record.status == "baseline" else f"{record.makespan_s:.3g} s planned"
+    times = f"{record.makespan_s:.3g} s planned" if record.makespan_s else "first tasks"
+    times = "baseline" if record.status == "baseline" else times
     if record.waited_s is not None:
         times += f", {record.waited_s:.3g} s actual"
     used, skipped, late = (record.count(x) for x in (Outcome.USED, Outcome.SKIPPED, Outcome.LATE))
