@@ -1,8 +1,8 @@
 """Plan a cycle: from what is known about the learners to one task each.
 
-A learner whose costs are not known yet does the project's own work once, which is measured: its baseline. With
-T = "best" or shards a small task is measured instead. All others get epochs and samples from one verified
-allocation (`flwr_mel.allocation.allocate`).
+A learner whose costs are not known yet does the project's own work once, which is measured: its baseline.
+With T = "best" or shards a small task is measured instead. All others get epochs and samples from one
+verified allocation (`flwr_mel.allocation.allocate`).
 """
 
 from __future__ import annotations

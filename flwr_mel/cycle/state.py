@@ -174,7 +174,7 @@ class State:
         return median_low(self.overheads_s) if self.overheads_s else 0.0
 
     def after(self, record: CycleRecord, lasted_s: float) -> State:
-        """Return the state after a round that lasted so long by the server's clock, with all that surrounds it."""
+        """Return the state after a round that took so long by the server's clock, evaluation included."""
         times = [row.train_s if row.round_trip_s is None else row.round_trip_s for row in record.asked]
         known = [seconds for seconds in times if seconds is not None]
         if record.waited_s is None or not known:

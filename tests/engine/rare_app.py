@@ -24,12 +24,14 @@ from flwr_mel.serverapp import MelStrategy
 from flwr_mel.solvers.rate import Rate
 
 
-@cache
 def scene():
     """Return what is learnt, each client's rows, and its costs."""
-    place = {"task": os.environ["RARE_TASK"], "data_dir": os.environ["RARE_DATA"]}
-    setting = Setting("rare", "rare labels", fleet="spread", split=RARE, power_w=0.0, **place)
-    seed = int(os.environ["RARE_SEED"])
+    return _scene(os.environ["RARE_TASK"], os.environ["RARE_DATA"], int(os.environ["RARE_SEED"]))
+
+
+@cache
+def _scene(task, data_dir, seed):
+    setting = Setting("rare", "rare", task, fleet="spread", split=RARE, power_w=0.0, data_dir=data_dir)
     costs, parts = setting.coefficients(seed), setting.parts(seed)
     rows = zip(costs.c2, costs.c1, costs.c0, costs.g2, costs.g1, costs.g0, strict=True)
     devices = [
