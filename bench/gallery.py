@@ -100,7 +100,10 @@ def measure_best(name: str, out: Path, env: dict[str, str]) -> dict[str, Any]:
         )
         server.write_text(text)
         done = run(app, env, rounds=MANY if adam else rounds[1])
-        found["variants"][variant] = {**outcome(done, target), **work_to(done, list(read_jsonl(records)), target)}
+        found["variants"][variant] = {
+            **outcome(done, target),
+            **work_to(done, list(read_jsonl(records)), target),
+        }
     first = next(iter(read_jsonl(out / "default.jsonl")))
     samples = samples_of(first) * len(plain.accuracies)
     found["variants"]["plain"] = {**outcome(plain, target), "samples": samples}

@@ -203,7 +203,7 @@ def _set_time(
     now_s = own_s = max((x.baseline_s or 0.0 for x in fixed), default=0.0)
     if fleet is not None:
         costs = fleet.expected()
-        own = fleet.own_epochs if fleet.epochs_told else np.ones_like(fleet.own_epochs)
+        own = fleet.own_epochs if fleet.epochs_followed else np.ones_like(fleet.own_epochs)
         derived = round_time(
             costs,
             own,
@@ -233,7 +233,7 @@ def _best(
         held,
         fleet.min_samples,
         options.rate,
-        state.overhead_s,
+        state.pause_s,
     )
     record.cycle_time_s = found.cycle_time_s
     tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)
@@ -249,7 +249,7 @@ def best_in_pace(
     held: IntArray,
     min_samples: int,
     rate: Rate,
-    overhead_s: float = 0.0,
+    pause_s: float = 0.0,
 ) -> tuple[BestRound, Pace]:
     """Return the round with the fastest learning, whose T changes only as much as `Pace` allows.
 
@@ -261,14 +261,14 @@ def best_in_pace(
         To plan with, and without the margin of the on-time promise: T follows from these.
     energy_limit_j, held, min_samples, rate
         As for `best_round`.
-    overhead_s : float
-        Time of a round in which no learner works.
+    pause_s : float
+        Time between two rounds, which a longer round spreads over more work.
     """
     choose = partial(
         best_round, energy_limit_j=energy_limit_j, max_samples=held, min_samples=min_samples, objective=rate
     )
-    whole = replace(expected, c0=expected.c0 + overhead_s)
-    time_s, pace = pace.next(choose(whole).cycle_time_s - overhead_s)
+    whole = replace(expected, c0=expected.c0 + pause_s)
+    time_s, pace = pace.next(choose(whole).cycle_time_s - pause_s)
     return choose(costs, cycle_time_s=time_s), pace
 
 
@@ -370,7 +370,7 @@ def _tasks(
     solution: Solution,
 ) -> list[Task]:
     """Write an allocation into the record and return its tasks."""
-    epochs = solution.epochs if fleet.epochs_told else solution.epochs * fleet.own_epochs
+    epochs = solution.epochs if fleet.epochs_followed else solution.epochs * fleet.own_epochs
     limits = limiting(problem, solution.epochs, solution.samples)
     for k, x in enumerate(fleet.learners):
         row = rows[x.key]

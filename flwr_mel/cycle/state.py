@@ -14,12 +14,11 @@ from flwr_mel.cycle.estimate import Costs, Estimate
 from flwr_mel.cycle.measure import Capability, Words, label_of, partition_of, problem_of, whole
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.round_time import Pace
-from flwr_mel.records import CycleRecord
 
 #: A baseline time is corrected if later tasks suggest less than this part of it.
 _CLEARLY_LESS = 0.8
-#: How many rounds show how long a round is without its tasks.
-_OVERHEADS = 5
+#: How many pauses between rounds are remembered.
+_PAUSES = 5
 #: How many learners that left are remembered at least.
 _MOST_ABSENT = 1000
 
@@ -146,8 +145,9 @@ class State:
         Time and energy since the start.
     pace : Pace
         What the derived cycle time depends on, where T is not given.
-    overheads_s : tuple of float
-        Of the last rounds, the time in which no client worked.
+    pauses_s : tuple of float
+        Times from the last replies of a round to the tasks of the next, in which the server aggregates and
+        evaluates.
     planned, trained : bool
         Whether any task was planned, and whether any update was used.
     warned : frozenset of str
@@ -162,25 +162,20 @@ class State:
     clock_s: float = 0.0
     energy_j: float = 0.0
     pace: Pace = field(default_factory=Pace)
-    overheads_s: tuple[float, ...] = ()
+    pauses_s: tuple[float, ...] = ()
     planned: bool = False
     trained: bool = False
     warned: frozenset[str] = frozenset()
     stopped: str = ""
 
     @property
-    def overhead_s(self) -> float:
-        """Time of a round in which no client works; a median, because some rounds load or save something."""
-        return median_low(self.overheads_s) if self.overheads_s else 0.0
+    def pause_s(self) -> float:
+        """Time between rounds; a median, because some of them load or save something."""
+        return median_low(self.pauses_s) if self.pauses_s else 0.0
 
-    def after(self, record: CycleRecord, lasted_s: float) -> State:
-        """Return the state after a round that took so long by the server's clock, evaluation included."""
-        times = [row.train_s if row.round_trip_s is None else row.round_trip_s for row in record.asked]
-        known = [seconds for seconds in times if seconds is not None]
-        if record.waited_s is None or not known:
-            return self
-        overhead_s = max(lasted_s - max(known), 0.0)
-        return replace(self, overheads_s=(*self.overheads_s, overhead_s)[-_OVERHEADS:])
+    def paused(self, seconds: float) -> State:
+        """Return the state after one more pause between two rounds."""
+        return replace(self, pauses_s=(*self.pauses_s, seconds)[-_PAUSES:])
 
     def of(self, node: str) -> Learner:
         """Return the learner behind a node."""
@@ -252,7 +247,7 @@ def _restored(key: str, data: Mapping[str, Any]) -> Learner:
     )
 
 
-def meet(state: State, nodes: Collection[str]) -> State:
+def with_nodes(state: State, nodes: Collection[str]) -> State:
     """Return the state with the nodes that are connected; learners that left stay known by their keys.
 
     Parameters
@@ -273,7 +268,7 @@ def meet(state: State, nodes: Collection[str]) -> State:
     return replace(state, keys=MappingProxyType(keys), learners=learners)
 
 
-def hear(state: State, options: Options, answers: Mapping[str, Words | None]) -> State:
+def with_answers(state: State, options: Options, answers: Mapping[str, Words | None]) -> State:
     """Return the state with what clients report about themselves; None: a client did not answer.
 
     Neither silence nor values that cannot be right replace what was known before.
@@ -281,7 +276,7 @@ def hear(state: State, options: Options, answers: Mapping[str, Words | None]) ->
     Parameters
     ----------
     state : State
-        After `meet`.
+        After `with_nodes`.
     options : Options
         The default device and the workload.
     answers : mapping of node id to mapping

@@ -21,7 +21,7 @@ from flwr_mel import Measured, Stopping
 from flwr_mel.clientapp import Assignment, MelMod
 from flwr_mel.records import Outcome
 from flwr_mel.serverapp import MelStrategy
-from flwr_mel.solvers.rate import Rate
+from flwr_mel.solvers import Rate
 
 
 def scene():
