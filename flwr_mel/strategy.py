@@ -20,7 +20,7 @@ from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
 from flwr_mel.cycle.errors import NoWork, failed_text, unable_text
 from flwr_mel.cycle.measure import Words
-from flwr_mel.cycle.messages import SHORT_ROUNDS, TURNS, final_line, round_line
+from flwr_mel.cycle.messages import SHORT_ROUNDS, STATISTICS, TURNS, final_line, round_line
 from flwr_mel.cycle.options import Average, Estimation, Options, Robust, Rounds, Shards
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, Update, settle
@@ -29,7 +29,7 @@ from flwr_mel.cycle.updates import Arrays, not_finite
 from flwr_mel.devices import Device, Measured
 from flwr_mel.records import Callback, CycleRecord, Outcome, title
 from flwr_mel.solvers import Exact, Rate
-from flwr_mel.wrapped import check_average, check_strategy
+from flwr_mel.wrapped import check_average, check_strategy, steps_statistics
 
 log = logging.getLogger("flwr.mel")
 
@@ -226,6 +226,8 @@ class MelStrategy:
         if self.options.best and tasks and tasks[0].samples and "best" not in self.state.warned:
             self.state = replace(self.state, warned=self.state.warned | {"best"})
             log.info(SHORT_ROUNDS)
+            if steps_statistics(self.strategy, model):
+                log.warning(STATISTICS)
         for row in record.learners:
             log.debug("round %d, %s", cycle, row.describe())
         if not tasks:

@@ -17,6 +17,11 @@ SHORT_ROUNDS = (
     "rounds are short from now on, so num_rounds of them hold less work. Set a large num_rounds and stop by "
     "time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
 )
+#: Logged once with cycle_time_s="best" where it applies.
+STATISTICS = (
+    "the strategy also steps the running statistics of BatchNorm, which ruins the model over many rounds. "
+    "Average them: docs/GUIDE.md, Choosing the round time"
+)
 # Data hardly count if their share in the model is less than this part of their share in all data.
 _HARDLY = 0.1
 # Rounds before this one are not typical: processes start and costs are being measured.

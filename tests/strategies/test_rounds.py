@@ -335,6 +335,20 @@ def test_short_rounds_are_told_once_and_the_time_between_them_is_measured(api, c
     assert any(line.startswith("round 1: first tasks") for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("kind", "model", "warned"),
+    [
+        ("FedAdam", {"bn.running_var": np.ones(2, np.float32)}, True),
+        ("FedAdam", {"bn.weight": np.ones(2, np.float32)}, False),
+        ("FedAvg", {"bn.running_var": np.ones(2, np.float32)}, False),
+    ],
+)
+def test_statistics_that_an_optimizer_would_step(message_api, kind, model, warned, caplog):
+    mel = message_api.mel.MelStrategy(message_api.inner(kind), cycle_time_s="best")
+    message_api.train(mel, Fleet(measured()), rounds=2, model=model)
+    assert caplog.text.count("statistics of BatchNorm") == warned
+
+
 @pytest.mark.parametrize("kind", ["FedAvg", "FedAdam", "FedMedian"])
 def test_clients_that_return_what_they_received(api, kind, caplog):
     fleet = Fleet(measured(), moves=lambda _k, _cycle, arrays: dict(arrays))
