@@ -14,8 +14,8 @@ from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 TURNS = "turns"
 #: Logged once with cycle_time_s="best".
 SHORT_ROUNDS = (
-    "rounds are short from now on, so num_rounds of them hold less work. Set a large num_rounds and stop by "
-    "time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
+    "rounds are short with cycle_time_s='best', so num_rounds of them hold less work. Set a large num_rounds "
+    "and stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
 )
 #: Logged once with cycle_time_s="best" where it applies.
 STATISTICS = (

@@ -33,7 +33,7 @@ def stepped(strategy):
             )
             for k, message in enumerate(messages)
         ]
-        arrays, metrics = strategy.aggregate_train(number, replies)
+        arrays, _ = strategy.aggregate_train(number, replies)
     return {name: array.numpy() for name, array in arrays.items()}
 
 
