@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from time import time
+from time import monotonic, time
 from typing import Any, ClassVar
 
 from flwr_mel import wire
@@ -20,7 +20,7 @@ from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
 from flwr_mel.cycle.errors import NoWork, failed_text, unable_text
 from flwr_mel.cycle.measure import Words
-from flwr_mel.cycle.messages import PLAN, TURNS, final_line, round_line
+from flwr_mel.cycle.messages import PLAN, STATISTICS, TURNS, final_line, round_line
 from flwr_mel.cycle.options import Average, Estimation, Options, Robust, Rounds, Shards
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, Update, settle
@@ -29,7 +29,7 @@ from flwr_mel.cycle.updates import Arrays, not_finite
 from flwr_mel.devices import Device, Measured
 from flwr_mel.records import Callback, CycleRecord, Outcome, title
 from flwr_mel.solvers import Exact, Rate
-from flwr_mel.wrapped import check_average, check_strategy
+from flwr_mel.wrapped import check_average, check_strategy, steps_statistics
 
 log = logging.getLogger("flwr.mel")
 
@@ -136,6 +136,8 @@ class MelStrategy:
         self.on_round: list[Callable[[CycleRecord, Arrays], None]] = []
         self._record: CycleRecord | None = None
         self._settled = True
+        #: When the latest replies were there, by the server's clock; None in simulated time.
+        self._ended_at: float | None = None
         #: As sent to the clients; after a round the new one.
         self._model: Arrays = {}
         self._offset, self._resumed = 0, False
@@ -215,6 +217,8 @@ class MelStrategy:
     def _plan(self, cycle: int, nodes: Sequence[str], connected: int, model: Arrays) -> tuple[Task, ...]:
         """Plan the round and log it."""
         self._model = model
+        if self._ended_at is not None:
+            self.state = self.state.paused(monotonic() - self._ended_at)
         self.state, tasks, record = plan(self.state, self.options, cycle, nodes, connected)
         if any(not self.state.of(node).simulated for node in nodes):
             record.began_at = time()
@@ -222,6 +226,8 @@ class MelStrategy:
         if tasks and record.notes and PLAN not in self.state.warned:
             self.state = replace(self.state, warned=self.state.warned | {PLAN})
             log.warning("round %d: %s", cycle, "; ".join(record.notes))
+            if self.options.best and steps_statistics(self.strategy, model):
+                log.warning(STATISTICS)
         for row in record.learners:
             log.debug("round %d, %s", cycle, row.describe())
         if not tasks:
@@ -264,6 +270,7 @@ class MelStrategy:
             self._record = None
             raise
         record = self._record
+        self._ended_at = None if record.waited_s is None else monotonic()
         for row in record.failures:
             log.warning("round %d, %s %s: %s", record.cycle, title(row.learner), row.outcome, row.reason)
         for text in record.notes[before:]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from flwr_mel._validate import Phrase, complain
 from flwr_mel.cycle.options import Average
@@ -16,6 +16,8 @@ _NO_ARRAYS = {
 }
 #: Strategies of Flower that do not average by weights.
 _NO_AVERAGE = {"Bulyan", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "QFedAvg"}
+#: Strategies of Flower that step every array as if it were a weight.
+_STEPPING = {"FedAdagrad", "FedAdam", "FedYogi"}
 
 
 def layers(strategy: object) -> Iterator[object]:
@@ -91,3 +93,17 @@ def check_average(strategy: object, average: Average) -> None:
     if average is not Average.SAMPLES and ("FedAvg" not in names or names & _NO_AVERAGE):
         rule = f"'samples' around {type(inner).__name__}, which does not average updates by their weights"
         raise complain("average", rule, str(average), "Wrap FedAvg, FedProx, FedAvgM, FedAdam or the like.")
+
+
+def steps_statistics(strategy: object, names: Iterable[str]) -> bool:
+    """Whether the wrapped strategy steps the running statistics of BatchNorm.
+
+    Parameters
+    ----------
+    strategy : object
+        A subclass that averages them has a name of its own.
+    names : iterable of str
+        Of the model's arrays.
+    """
+    *_, inner = layers(strategy)
+    return type(inner).__name__ in _STEPPING and any(name.endswith("running_var") for name in names)

@@ -81,7 +81,9 @@ def unmeasured(x: Learner, options: Options) -> bool:
     if options.shards is not None:
         return x.estimate is None
     unknown_data = options.total_samples is None and x.data is None
-    return x.estimate is None or unknown_data or (options.cycle_time_s is None and x.baseline_s is None)
+    # T is also derived for apps that use all their samples whatever the task is: "best" plans few samples.
+    derived = options.cycle_time_s is None or (options.best and x.chooses is False)
+    return x.estimate is None or unknown_data or (derived and x.baseline_s is None)
 
 
 class Follows(Enum):

@@ -1,7 +1,8 @@
 """Plan a cycle: from what is known about the learners to one task each.
 
-A learner whose costs are not known yet does the project's own work once, which is measured: its baseline. All
-others get epochs and samples from one verified allocation (`flwr_mel.allocation.allocate`).
+A learner whose costs are not known yet does the project's own work once, which is measured: its baseline.
+With T = "best" or shards a small task is measured instead. All others get epochs and samples from one
+verified allocation (`flwr_mel.allocation.allocate`).
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ def plan(
         if fleet is not None:
             part = len(nodes) / max(connected, len(nodes))
             tasks = _allocated(options, record, fleet, rows, part)
-    if options.shards is not None:
-        tasks += [_first_shard(options, x, k, rows[x.key], cycle) for k, x in enumerate(first)]
-        first = []
+    small = [x for x in first if _starts_small(x, options)]
+    tasks += [_first_task(options, x, k, rows[x.key], cycle) for k, x in enumerate(small)]
+    first = [x for x in first if not _starts_small(x, options)]
     for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
         rows[x.key].baseline = True
         rows[x.key].time_s, rows[x.key].energy_j = _own_work(x)
@@ -107,13 +108,20 @@ def _check_shards(learners: Sequence[Learner], options: Options) -> None:
         )
 
 
-def _first_shard(options: Options, x: Learner, place: int, row: LearnerRecord, cycle: int) -> Task:
-    """Return a small task with which a learner without local data and without costs is measured."""
-    samples = min(options.min_samples or LEAST, len(options.shards or ()))
-    rows = np.random.default_rng([options.seed, cycle, place]).permutation(len(options.shards or ()))
+def _starts_small(x: Learner, options: Options) -> bool:
+    """Whether a learner is measured with a small task instead of the project's own work."""
+    return options.shards is not None or (options.best and x.chooses is not False)
+
+
+def _first_task(options: Options, x: Learner, place: int, row: LearnerRecord, cycle: int) -> Task:
+    """Return a small task with which a learner without costs is measured."""
+    samples, shard = options.min_samples or LEAST, None
+    if options.shards is not None:
+        samples = min(samples, len(options.shards))
+        rows = np.random.default_rng([options.seed, cycle, place]).permutation(len(options.shards))
+        shard = rows[:samples]
     row.epochs, row.samples = 1, samples
-    seed = draw_seed(options.seed, cycle, x.name)
-    return Task(x.node, x.key, cycle, 1, samples, seed, shard=rows[:samples])
+    return Task(x.node, x.key, cycle, 1, samples, draw_seed(options.seed, cycle, x.name), shard=shard)
 
 
 def _own_work(x: Learner) -> tuple[float, float]:
@@ -183,6 +191,7 @@ def _best(
         most,
         fleet.min_samples,
         options.rate,
+        state.pause_s,
     )
     record.cycle_time_s = found.cycle_time_s
     tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -145,6 +145,7 @@ def best_in_pace(
     held: IntArray,
     min_samples: int,
     rate: Rate,
+    pause_s: float = 0.0,
 ) -> tuple[BestRound, Pace]:
     """Return the round with the fastest learning, whose T changes only as much as `Pace` allows.
 
@@ -156,9 +157,12 @@ def best_in_pace(
         To plan with, and without the margin of the on-time promise: T follows from these.
     energy_limit_j, held, min_samples, rate
         As for `best_round`.
+    pause_s : float
+        Time between two rounds, which a longer round spreads over more work.
     """
     choose = partial(
         best_round, energy_limit_j=energy_limit_j, max_samples=held, min_samples=min_samples, objective=rate
     )
-    time_s, pace = pace.next(choose(expected).cycle_time_s)
+    whole = replace(expected, c0=expected.c0 + pause_s)
+    time_s, pace = pace.next(choose(whole).cycle_time_s - pause_s)
     return choose(costs, cycle_time_s=time_s), pace

@@ -2,6 +2,7 @@
 
 import logging
 import random
+from time import sleep
 
 import numpy as np
 import pytest
@@ -326,6 +327,32 @@ def test_log_lines(api, caplog):
         assert "instead of" in lines[-1]
 
 
+def test_short_rounds_are_told_once_and_the_time_between_them_is_measured(api, caplog):
+    caplog.set_level(logging.INFO, "flwr.mel")
+    apps = [App(held=500, pace=1e-5 * (k + 1), fixed_s=0.0) for k in range(4)]
+    mel = wrapped(api, cycle_time_s="best", callbacks=[lambda _: sleep(0.05)])
+    api.train(mel, Fleet(apps), rounds=4)
+    assert mel.state.pause_s >= 0.05
+    assert [record.learners[0].samples for record in (mel.records[0], mel.records[-1])] == [16, 256]
+    lines = [r.getMessage() for r in caplog.records]
+    assert sum("hold less work" in line for line in lines) == 1
+    assert any(line.startswith("round 1: first tasks") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "warned"),
+    [
+        ("FedAdam", {"bn.running_var": np.ones(2, np.float32)}, True),
+        ("FedAdam", {"bn.weight": np.ones(2, np.float32)}, False),
+        ("FedAvg", {"bn.running_var": np.ones(2, np.float32)}, False),
+    ],
+)
+def test_statistics_that_an_optimizer_would_step(message_api, kind, model, warned, caplog):
+    mel = message_api.mel.MelStrategy(message_api.inner(kind), cycle_time_s="best")
+    message_api.train(mel, Fleet(measured()), rounds=2, model=model)
+    assert caplog.text.count("statistics of BatchNorm") == warned
+
+
 @pytest.mark.parametrize("kind", ["FedAvg", "FedAdam", "FedMedian"])
 def test_clients_that_return_what_they_received(api, kind, caplog):
     fleet = Fleet(measured(), moves=lambda _k, _cycle, arrays: dict(arrays))
@@ -337,9 +364,6 @@ def test_clients_that_return_what_they_received(api, kind, caplog):
 
 
 def test_what_planning_notes_is_logged_once(api, caplog):
-    api.train(wrapped(api, cycle_time_s="best"), Fleet(measured()), rounds=4)
-    assert caplog.text.count("round 2: rounds are short from now on") == 1
-    caplog.clear()
     api.train(wrapped(api, cycle_time_s="best"), Fleet(measured(chooses=False)), rounds=3)
     assert "short" not in caplog.text
     api.train(wrapped(api, cycle_time_s=0.05, max_epochs=1, total_samples=240), Fleet(planned()), rounds=3)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flwr_mel._files import atomically
 from mel_simulation.pages import fill
-from mel_simulation.paper import tables
+from mel_simulation.paper import on_engine, tables
 from mel_simulation.paper.figures import draw
 from mel_simulation.paper.statements import Grid
 from mel_simulation.sweep.results import Row, read_results
@@ -46,6 +46,7 @@ def update(results: Path, docs: Path, readme: Path) -> None:
     rows = [row for path in paths for row in read_results(path)]
     varied, short = results / "variations.jsonl", results / f"{RATES}.jsonl"
     found = blocks(rows, [*paths, varied, short], read_results(varied))
+    found["engine"] = on_engine.table(results / on_engine.RESULTS.name, read_results(short))
     fill(docs / "REPRODUCTION.md", found)
     fill(readme, {"paper-result": tables.paper_result(rows, read_results(short))})
     draw(rows, docs / "figures")
