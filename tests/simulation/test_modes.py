@@ -1,6 +1,8 @@
 """The app on the engine that all tests share: both APIs, both modes."""
 
+import numpy as np
 import pytest
+from mel_simulation.paper.on_engine import collected
 from mel_simulation.sweep.cells import Cell
 from mel_simulation.sweep.schedule import plan_schedule
 from mel_simulation.sweep.training import train_cell
@@ -28,7 +30,8 @@ def test_federated_learning_on_uneven_data(play):
 def test_rate_on_the_engine_is_the_planned_sweep(play):
     """The strategy asks for the tasks that a sweep plans ahead; FedAdam is Flower's own here."""
     options = {"scheme": "rate", "optimizer": "adam", "frugality": 0.25, "cycles": 4}
-    found = records(play("rate", **options))
+    run = play("rate", **options)
+    found, row = records(run), collected(run)
     cell = Cell.parse({**options, "learners": 20, "average": "nova"})
     schedule = plan_schedule(cell)
     for record, cycle in zip(found, schedule.cycles, strict=True):
@@ -42,3 +45,5 @@ def test_rate_on_the_engine_is_the_planned_sweep(play):
     reached = [record["metrics"]["accuracy"] for record in found]
     assert reached == pytest.approx(trained["accuracy"], abs=0.01)
     assert reached[-1] > reached[0]
+    assert (row["accuracy"], row["beyond"]) == (reached, 0)
+    assert row["time_s"] == pytest.approx(np.cumsum([record["makespan_s"] for record in found]))
