@@ -12,7 +12,6 @@ from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
 from flwr_mel.solvers import Exact, SuggestImprove
-from flwr_mel.solvers.knapsack import bound_epochs
 from flwr_mel.solvers.sdp import Boxes, lifted, suggest_sdp
 from flwr_mel.solvers.suggest_improve import Suggest, improve, own_epochs, project
 from tests import zoo
@@ -112,23 +111,6 @@ def test_relaxed_improvement_keeps_every_limit():
         assert (tau >= 1).all()
         assert np.ptp(tau) <= c + 1e-9
         assert (tau <= own_epochs(mine, samples) * (1 + 1e-9)).all()
-
-
-def test_own_epochs_is_the_inverse_of_the_capacity():
-    mine = able(paper_problem(total_samples=2**39))
-    for tau in (1.0, 1.7, 12.3):
-        assert own_epochs(mine, mine.relaxed(tau)) == pytest.approx(tau)
-
-
-def test_certificate_is_the_best_of_the_windows_and_never_below_the_optimum():
-    for staleness in (0, 1, 3, 6):
-        for seed in range(4):
-            problem = paper_problem(10, 20, staleness, seed)
-            best = allocate(problem, Exact())
-            bound = bound_epochs(able(problem), problem.total_samples, staleness)
-            assert best.status is Status.OPTIMAL
-            # The relaxation has at most one broken step, worth at most c.
-            assert 0 <= bound - best.epochs.sum() <= staleness
 
 
 def dense_bound(capacities, demand):
