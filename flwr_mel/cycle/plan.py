@@ -193,7 +193,7 @@ def _set_time(
     now_s = own_s = max((x.baseline_s or 0.0 for x in fixed), default=0.0)
     if fleet is not None:
         costs = fleet.expected()
-        own = fleet.own_epochs if fleet.epochs_told else np.ones_like(fleet.own_epochs)
+        own = fleet.own_epochs if fleet.epochs_followed else np.ones_like(fleet.own_epochs)
         derived = round_time(
             costs,
             own,
@@ -355,7 +355,7 @@ def _tasks(
     solution: Solution,
 ) -> list[Task]:
     """Write an allocation into the record and return its tasks."""
-    epochs = solution.epochs if fleet.epochs_told else solution.epochs * fleet.own_epochs
+    epochs = solution.epochs if fleet.epochs_followed else solution.epochs * fleet.own_epochs
     limits = limiting(problem, solution.epochs, solution.samples)
     for k, x in enumerate(fleet.learners):
         row = rows[x.key]

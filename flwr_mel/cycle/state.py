@@ -231,7 +231,7 @@ def _restored(key: str, data: Mapping[str, Any]) -> Learner:
     )
 
 
-def meet(state: State, nodes: Collection[str]) -> State:
+def with_nodes(state: State, nodes: Collection[str]) -> State:
     """Return the state with the nodes that are connected; learners that left stay known by their keys.
 
     Parameters
@@ -252,7 +252,7 @@ def meet(state: State, nodes: Collection[str]) -> State:
     return replace(state, keys=MappingProxyType(keys), learners=learners)
 
 
-def hear(state: State, options: Options, answers: Mapping[str, Words | None]) -> State:
+def with_answers(state: State, options: Options, answers: Mapping[str, Words | None]) -> State:
     """Return the state with what clients report about themselves; None: a client did not answer.
 
     Neither silence nor values that cannot be right replace what was known before.
@@ -260,7 +260,7 @@ def hear(state: State, options: Options, answers: Mapping[str, Words | None]) ->
     Parameters
     ----------
     state : State
-        After `meet`.
+        After `with_nodes`.
     options : Options
         The default device and the workload.
     answers : mapping of node id to mapping

@@ -20,7 +20,7 @@ from mel_simulation.scenario.network import evaluate
 from flwr_mel import Measured, Stopping
 from flwr_mel.clientapp import Assignment, MelMod
 from flwr_mel.serverapp import MelStrategy
-from flwr_mel.solvers.rate import Rate
+from flwr_mel.solvers import Rate
 
 
 @cache

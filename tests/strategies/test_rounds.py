@@ -11,9 +11,9 @@ from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
 from flwr_mel import JsonlWriter, Measured, Robust, Rounds, Shards, Stopping, read_jsonl, wire
 from flwr_mel.clientapp import Assignment
 from flwr_mel.cycle.errors import NoWork
+from flwr_mel.cycle.messages import final_line, round_line
+from flwr_mel.grid import TimedGrid
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
-from flwr_mel.serverapp import TimedGrid
-from flwr_mel.strategy import final_line, round_line
 from tests.cycle.tools import MODEL, App, declared
 from tests.strategies.fleet import FIRST, FakeGrid, Fleet, close
 
@@ -314,15 +314,31 @@ def test_log_lines(api, caplog):
         assert "instead of" in lines[-1]
 
 
+@pytest.mark.parametrize("kind", ["FedAvg", "FedAdam", "FedMedian"])
+def test_clients_that_return_what_they_received(api, kind, caplog):
+    fleet = Fleet(measured(), moves=lambda _k, _cycle, arrays: dict(arrays))
+    api.train(api.mel.MelStrategy(api.inner(kind)), fleet, rounds=3)
+    assert caplog.text.count("all clients: the app returned exactly the arrays that it received") == 1
+    caplog.clear()
+    api.train(wrapped(api), Fleet(measured()), rounds=3)
+    assert "returned exactly" not in caplog.text
+
+
 def test_the_final_line():
     def record(waited_s, paces):
         rows = [LearnerRecord("1", "1", epochs=1, samples=100, time_s=100 * p) for p in paces]
-        return CycleRecord(2, waited_s=waited_s, baseline_s=9.8, status="optimal", learners=rows)
+        makespan_s = max(row.time_s for row in rows)
+        return CycleRecord(
+            2, waited_s=waited_s, makespan_s=makespan_s, baseline_s=9.8, status="optimal", learners=rows
+        )
 
     assert final_line([record(3.0, (1, 5))]) == "rounds took 3 s instead of 9.8 s"
     assert final_line([record(9.8, (1, 1.1))]).startswith("no gain: all clients are equally fast")
     assert "equally" not in final_line([record(9.8, (1, 9))])
     assert final_line([]) == ""
+    assert "planned 100 s: see the warning about CPUs" in final_line([record(300.0, (1, 1))], in_turns=True)
+    assert "baseline" in round_line(record(3.0, (1, 1)))
+    assert "baseline" not in round_line(record(3.0, (1, 1)), in_turns=True)
 
 
 def test_round_numbers_after_a_resume(api):
