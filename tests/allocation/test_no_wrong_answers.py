@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, allocate, fastest, greenest
-from flwr_mel.solvers import EqualBatches, Exact
+from flwr_mel.solvers import EqualBatches, Exact, inverse
 from tests.allocation import by_sample, oracle
 
 TRIALS = [30, pytest.param(20_000, marks=pytest.mark.slow)]
@@ -28,7 +28,7 @@ INVERSE = [
     pytest.param("integers", 20_000, marks=pytest.mark.slow),
     *(pytest.param(kind, 200, marks=pytest.mark.slow) for kind in oracle.KINDS),
 ]
-inverse = pytest.mark.parametrize(("kind", "trials"), INVERSE)
+kinds = pytest.mark.parametrize(("kind", "trials"), INVERSE)
 
 
 def questions(kind, trials, *seed):
@@ -66,7 +66,7 @@ def least_energy(problem, tau, time_s, leave_out):
 
 
 @leave_out_or_not
-@inverse
+@kinds
 def test_greenest(kind, trials, leave_out):
     answered = 0
     for problem, tau in questions(kind, trials, 4, leave_out):
@@ -101,7 +101,7 @@ def check_remedies(problem, tau, diagnosis, leave_out):
 
 
 @leave_out_or_not
-@inverse
+@kinds
 def test_fastest(kind, trials, leave_out):
     answered = 0
     for problem, tau in questions(kind, trials, 5, leave_out):
@@ -165,6 +165,21 @@ def test_equal_batches(trials):
             time_s = found.diagnosis.cycle_time_s
             assert own(time_s or 1e6).any() == (time_s is not None)
             assert time_s is None or not own(float(np.nextafter(time_s, 0))).any()
+
+
+def test_greenest_for_fleets_too_large_for_the_exact_answer(monkeypatch):
+    """It keeps every limit, and its bound is one."""
+    monkeypatch.setattr(inverse, "_CELLS", 0)
+    answered = 0
+    for problem, tau in questions("integers", 100, 8):
+        least = least_energy(problem, tau, problem.deadline_s, True)
+        if not np.isfinite(least):
+            continue
+        answered += 1
+        plan = greenest(problem, tau, leave_out=True)
+        assert plan.samples.sum() == problem.total_samples
+        assert plan.energy_bound_j <= least <= plan.total_energy_j * (1 + 1e-12)
+    assert answered > 20
 
 
 def problem_of(c2, time_s=5.0, **limits):

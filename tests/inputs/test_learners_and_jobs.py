@@ -71,7 +71,7 @@ def test_channel():
     for bad in [*NOT_FINITE, *NOT_NUMBERS, 0, -5]:
         names(complaint(channel.rate_bps, bad, 0.2), "distance_m", bad)
         names(complaint(channel.rate_bps, 100, bad), "tx_power_w", bad)
-    for distance in (1e99, 5e-324):  # nothing arrives; beyond every float
+    for distance in (1e99, 1e-90, 5e-324):  # nothing arrives; beyond every float
         assert complaint(channel.rate_bps, distance, 0.2).startswith("distance_m must be such that the rate")
     names(complaint(watts, 1e9), "dbm", 1e9)
     assert watts(-1e9) == 0.0

@@ -1,5 +1,7 @@
 """Bad input: always an InputError that names the field, the rule and the value, before any work is done."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -148,3 +150,10 @@ def test_values_that_contradict_each_other():
     text = complaint(problem, cycle_time_s=1e300)
     assert "2**53" in text
     assert "1e+300" in text
+
+
+@pytest.mark.parametrize("value", [0, object()])
+def test_an_error_may_travel_between_processes(value):
+    with pytest.raises(ValueError, match="total_samples") as caught:
+        problem(total_samples=value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

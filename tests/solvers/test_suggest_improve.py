@@ -11,7 +11,7 @@ from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, alloca
 from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
-from flwr_mel.solvers import Exact, SuggestImprove
+from flwr_mel.solvers import Exact, SuggestImprove, sdp
 from flwr_mel.solvers.sdp import Boxes, lifted, suggest_sdp
 from flwr_mel.solvers.suggest_improve import Suggest, improve, own_epochs, project
 from tests import zoo
@@ -230,6 +230,12 @@ def test_energy_that_costs_nothing_and_large_staleness():
     for mode in MODES:
         solution = allocate(problem, SuggestImprove(suggest=mode))
         assert solution.mean_epochs <= allocate(problem, Exact()).mean_epochs <= solution.bound
+
+
+def test_an_sdp_that_no_solver_solves_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(sdp, "_SOLVERS", [("NONE", {}), ("CLARABEL", {"max_iter": 1})])
+    with pytest.raises(RuntimeError, match=r"suggest='bisection'"):
+        allocate(paper_problem(), SuggestImprove(suggest="sdp"))
 
 
 def test_missing_cvxpy_is_named_and_bisection_needs_none():

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from flwr.app import MetricRecord
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
 
 from flwr_mel import JsonlWriter, Measured, Robust, Rounds, Shards, Stopping, read_jsonl, wire
@@ -106,6 +106,39 @@ def test_updates_that_are_rejected(api):
     arrays = api.train(mel, Fleet(planned(), moves=moves), rounds=1)
     assert outcomes(mel, 1) == ["rejected", "rejected", "used", "used"]
     assert arrays["w"].tolist() == np.ones((2, 3)).tolist()
+
+
+def test_replies_that_cannot_be_read(message_api):
+    def moves(k, cycle, arrays):
+        metrics = {"metrics": MetricRecord({"num-examples": 9})}
+        if k == 0:
+            return RecordDict(metrics)
+        form = "pickle" if k == 1 else "numpy.ndarray"
+        odd = {name: Array("float32", x.shape, form, b"x") for name, x in arrays.items()}
+        record = ArrayRecord(odd if k < 3 else {name: Array(x + 1) for name, x in arrays.items()})
+        return RecordDict({"arrays": record, **metrics})
+
+    mel = wrapped(message_api, cycle_time_s=1.0)
+    message_api.train(mel, Fleet(planned(), moves=moves), rounds=1)
+    assert outcomes(mel, 1) == ["failed", "failed", "failed", "used"]
+    reasons = [row.reason for row in mel.records[0].learners]
+    assert "no ArrayRecord" in reasons[0]
+    assert "has the format 'pickle'" in reasons[1]
+    assert "cannot be decoded" in reasons[2]
+
+
+def test_secure_aggregation_is_an_error(classic_api):
+    """Its workflow hands the one average of all clients to every client."""
+
+    class Masking(classic_api.mel.MelStrategy):
+        def aggregate_fit(self, server_round, results, failures):
+            for _, result in results:
+                result.parameters = results[0][1].parameters
+            return super().aggregate_fit(server_round, results, failures)
+
+    mel = Masking(classic_api.inner(), cycle_time_s=1.0)
+    with pytest.raises(RuntimeError, match="secure aggregation"):
+        classic_api.train(mel, Fleet(planned()), rounds=1)
 
 
 def test_a_model_that_is_not_finite_is_not_used(api):
