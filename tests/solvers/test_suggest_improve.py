@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -12,8 +11,8 @@ from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
 from flwr_mel.solvers import Exact, SuggestImprove, sdp
-from flwr_mel.solvers.sdp import Boxes, lifted, suggest_sdp
-from flwr_mel.solvers.suggest_improve import Suggest, improve, own_epochs, project
+from flwr_mel.solvers.sdp import Boxes, suggest_sdp
+from flwr_mel.solvers.suggest_improve import Suggest
 from tests import zoo
 
 MODES = tuple(Suggest)
@@ -100,19 +99,6 @@ def test_gap_is_small_on_the_papers_grid(mode):
     assert np.mean(lost) > 0.03
 
 
-def test_relaxed_improvement_keeps_every_limit():
-    for problem in feasible_problems(range(300, 330)):
-        mine, c, d = able(problem), problem.staleness, problem.total_samples
-        start = project(mine.relaxed(relaxed_synchronous(mine, d)), mine, d)
-        tau, samples = improve(mine, c, start)
-        assert samples.sum() == pytest.approx(d, rel=1e-9)
-        assert (samples >= mine.least * (1 - 1e-9)).all()
-        assert (samples <= mine.most * (1 + 1e-9)).all()
-        assert (tau >= 1).all()
-        assert np.ptp(tau) <= c + 1e-9
-        assert (tau <= own_epochs(mine, samples) * (1 + 1e-9)).all()
-
-
 def dense_bound(capacities, demand):
     """The same SDP without decomposition or elimination: one (K+2) x (K+2) lifted matrix."""
     cp = pytest.importorskip("cvxpy")
@@ -150,15 +136,6 @@ def test_blocks_of_three_lose_nothing_against_the_dense_sdp(learners):
         assert best < split.bound < Boxes.of(mine, d).tau_hi
 
 
-def test_boxes_hold_the_relaxed_optimum():
-    for problem in feasible_problems(range(400, 460)):
-        mine, d = able(problem), problem.total_samples
-        box, best = Boxes.of(mine, d), relaxed_synchronous(mine, d)
-        assert box.tau_lo <= best <= box.tau_hi * (1 + 1e-12)
-        assert (box.d_lo <= mine.least).all()
-        assert (box.d_hi >= np.minimum(mine.relaxed(best), d - (len(mine) - 1) * mine.least)).all()
-
-
 def printed_limits(capacities, demand):
     """The quadratic and linear coefficients of time and energy, in d_k / d, right-hand side 1."""
     c = capacities.coefficients
@@ -187,30 +164,6 @@ def test_the_lifted_problem_as_printed_is_unbounded():
         box = Boxes.of(mine, d)
         assert x[1, 1] > (box.tau_lo + box.tau_hi) * tau - box.tau_lo * box.tau_hi
         assert x[1, 2:].sum() != tau
-
-
-def sdp_work(learners):
-    """Return the entries of the SDP's matrices and the steps that a solver takes."""
-    cp = pytest.importorskip("cvxpy")
-    problem = paper_problem(staleness=1, learners=learners)
-    mine = able(problem)
-    box = Boxes.of(mine, problem.total_samples)
-    tau, _, constraints = lifted(cp, mine, problem.total_samples, box)
-    programme = cp.Problem(cp.Maximize(tau), constraints)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        entries = programme.get_problem_data("CLARABEL")[0]["A"].nnz
-        programme.solve(solver="CLARABEL")
-    return entries / len(mine), programme.solver_stats.num_iters
-
-
-@pytest.mark.parametrize("learners", [200, pytest.param(1000, marks=pytest.mark.slow)])
-def test_ten_times_as_many_learners_take_ten_times_the_work(learners):
-    (few, few_steps), (many, many_steps) = sdp_work(learners // 10), sdp_work(learners)
-    assert many == pytest.approx(few, rel=0.02)  # as many entries per learner, whatever their number
-    assert many_steps <= 2 * few_steps
-    solution = allocate(paper_problem(staleness=1, learners=learners), SuggestImprove(suggest="sdp"))
-    assert solution.gap < 0.01
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -109,13 +109,6 @@ def test_differential_privacy_inside_and_outside(api):
     assert close(plain, outside)
 
 
-def test_adaptive_clipping_inside(api):
-    def inner():
-        return api.flower.DifferentialPrivacyServerSideAdaptiveClipping(api.inner(), 0.1, 5)
-
-    assert not same(trained(api, api.mel.MelStrategy(inner(), **TRIVIAL)), MODEL)
-
-
 @pytest.mark.parametrize("name", ZOO)
 def test_models(api, name):
     """Also arrays that Flower's average turns into numbers, or makes infinite."""
