@@ -87,7 +87,7 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 
 # The oldest Flower of pyproject.toml, and the newest that can be installed. test_asking looks into Flower 1.41,
 # and so does the simulation, whose packages are named here for that reason.
-COMPAT := torch torchvision cvxpy clarabel matplotlib mlxtend hypothesis pytest pytest-timeout
+COMPAT := torch torchvision cvxpy clarabel matplotlib mlxtend hypothesis pytest pytest-timeout psutil
 OLDEST_FLWR := $(shell sed -nE 's/^ *"flwr>=([0-9.]+),.*/\1/p' pyproject.toml)
 compat: install  ## Strategy tests against the oldest and the newest Flower; VERSIONS="1.30.0 ..." for others
 	for version in $(or $(VERSIONS),$(OLDEST_FLWR) newest); do \
