@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from flwr.supercore.task_identity import TaskIdentity
 
+from tests import identity
 from tests.search import SLOW
 
 # Tests start Python hundreds of times: what is compiled is kept, whatever the environment says.
@@ -86,8 +86,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(autouse=True)
 def _messages_outside_of_a_run(monkeypatch):
     """Flower builds messages inside a run only."""
-    for name in ("task_id", "run_id", "node_id"):
-        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
+    identity.pretend(monkeypatch.setattr)
 
 
 @pytest.fixture(autouse=True)
