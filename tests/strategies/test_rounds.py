@@ -87,7 +87,7 @@ def test_all_fail_in_the_first_round(api):
 
 
 def test_all_fail_later(api):
-    mel = wrapped(api)
+    mel = api.mel.MelStrategy(api.inner(api.mel.MelFedAvg))
     arrays = api.train(mel, Fleet(measured(), errors={(2, k) for k in range(4)}), rounds=2)
     assert outcomes(mel, 2) == ["failed"] * 4
     assert arrays["b"][0] == pytest.approx(2.5)
