@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, allocate, fastest, greenest
-from flwr_mel.solvers import EqualBatches, Exact, inverse
+from flwr_mel.solvers import EqualBatches, Exact, inverse, knapsack
 from tests.allocation import by_sample, oracle
 
 TRIALS = [30, pytest.param(20_000, marks=pytest.mark.slow)]
@@ -165,6 +165,20 @@ def test_equal_batches(trials):
             time_s = found.diagnosis.cycle_time_s
             assert own(time_s or 1e6).any() == (time_s is not None)
             assert time_s is None or not own(float(np.nextafter(time_s, 0))).any()
+
+
+def test_epochs_of_fleets_too_large_for_the_exact_answer(monkeypatch):
+    monkeypatch.setattr(knapsack, "_MOST_STEPS", 0)
+    solved = 0
+    for _, problem in problems(60, 9):
+        best = by_sample.best(problem, lambda k, tau, n: tau, leave_out=True)
+        found = solve(problem, True)
+        assert found.status.ok == np.isfinite(best)
+        if found.status.ok:
+            solved += 1
+            assert found.epochs.sum() <= best <= round(found.bound * len(problem))
+            assert found.status is not Status.OPTIMAL or found.epochs.sum() == best
+    assert solved > 10
 
 
 def test_greenest_for_fleets_too_large_for_the_exact_answer(monkeypatch):
