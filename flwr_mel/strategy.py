@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from time import time
+from time import monotonic, time
 from typing import Any, ClassVar
 
 from flwr_mel import wire
@@ -136,6 +136,8 @@ class MelStrategy:
         self.on_round: list[Callable[[CycleRecord, Arrays], None]] = []
         self._record: CycleRecord | None = None
         self._settled = True
+        #: When the present round began, by the server's clock.
+        self._began_s: float | None = None
         #: As sent to the clients; after a round the new one.
         self._model: Arrays = {}
         self._offset, self._resumed = 0, False
@@ -202,6 +204,10 @@ class MelStrategy:
         It waits while fewer than half of the clients are known, and not for a client that never answered.
         """
         self._close()
+        now = monotonic()
+        if self._began_s is not None and self.records:
+            self.state = self.state.after(self.records[-1], now - self._began_s)
+        self._began_s = now
         self.state = with_nodes(self.state, {*nodes, *connected})
         unknown = [node for node in nodes if not self.state.of(node).answered]
         silent = [node for node in unknown if self.state.of(node).problem]
@@ -221,7 +227,7 @@ class MelStrategy:
         self._record, self._settled = record, False
         if self.options.best and tasks and tasks[0].samples and "best" not in self.state.warned:
             self.state = replace(self.state, warned=self.state.warned | {"best"})
-            log.info(SHORT_ROUNDS, record.cycle_time_s, record.total_samples)
+            log.info(SHORT_ROUNDS)
         for row in record.learners:
             log.debug("round %d, %s", cycle, row.describe())
         if not tasks:

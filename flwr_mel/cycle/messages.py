@@ -14,8 +14,8 @@ from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 TURNS = "turns"
 #: Logged once with cycle_time_s="best".
 SHORT_ROUNDS = (
-    "rounds are short from now on: %.3g s and %s samples, so num_rounds of them hold less work. Set a large "
-    "num_rounds and stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
+    "rounds are short with cycle_time_s='best', so num_rounds of them hold less work. Set a large num_rounds "
+    "and stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
 )
 # Data hardly count if their share in the model is less than this part of their share in all data.
 _HARDLY = 0.1
@@ -70,7 +70,8 @@ def round_line(record: CycleRecord, *, in_turns: bool = False) -> str:
     in_turns : bool
         Whether clients wait for one another, so that the baseline's time is not that of its round.
     """
-    times = "baseline" if record.status == "baseline" else f"{record.makespan_s:.3g} s planned"
+    times = f"{record.makespan_s:.3g} s planned" if record.makespan_s else "first tasks"
+    times = "baseline" if record.status == "baseline" else times
     if record.waited_s is not None:
         times += f", {record.waited_s:.3g} s actual"
     used, skipped, late = (record.count(x) for x in (Outcome.USED, Outcome.SKIPPED, Outcome.LATE))

@@ -235,7 +235,8 @@ def _learned(
         learning = options.learning(declared=False)
         first = Estimate.measured(epochs, used, seconds, learning, train_s=report.train_s)  # type: ignore[arg-type]
         own_s = first.expected(x.own_epochs or 1, x.data or used)
-        return replace(x, estimate=first, baseline_s=x.baseline_s and min(x.baseline_s, own_s))
+        seen = x.seen if x.estimate is None else x.seen[1:]  # without the time to load
+        return replace(x, estimate=first, baseline_s=x.baseline_s and min(x.baseline_s, own_s), seen=seen)
     return replace(x, estimate=x.estimate.observe(epochs, used, seconds, learning, joules=report.joules))
 
 

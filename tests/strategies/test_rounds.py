@@ -2,6 +2,7 @@
 
 import logging
 import random
+from time import sleep
 
 import numpy as np
 import pytest
@@ -355,6 +356,18 @@ def test_clients_that_return_what_they_received(api, kind, caplog):
     caplog.clear()
     api.train(wrapped(api), Fleet(measured()), rounds=3)
     assert "returned exactly" not in caplog.text
+
+
+def test_short_rounds_are_told_once_and_what_surrounds_them_is_measured(api, caplog):
+    caplog.set_level(logging.INFO, "flwr.mel")
+    apps = [App(held=500, pace=1e-5 * (k + 1), fixed_s=0.0) for k in range(4)]
+    mel = wrapped(api, cycle_time_s="best", callbacks=[lambda _: sleep(0.05)])
+    api.train(mel, Fleet(apps), rounds=4)
+    assert mel.state.overhead_s >= 0.04
+    assert [record.learners[0].samples for record in (mel.records[0], mel.records[-1])] == [16, 256]
+    lines = [r.getMessage() for r in caplog.records]
+    assert sum("less work" in line for line in lines) == 1
+    assert any(line.startswith("round 1: first tasks") for line in lines)
 
 
 def test_the_final_line():
