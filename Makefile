@@ -87,7 +87,7 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 
 # The oldest Flower of pyproject.toml, and the newest that can be installed. The extra `simulation` needs Flower 1.41,
 # so what the tests need of it is named here.
-COMPAT := torch torchvision cvxpy clarabel matplotlib mlxtend flwr-datasets hypothesis pytest pytest-timeout
+COMPAT := torch torchvision cvxpy clarabel matplotlib mlxtend flwr-datasets hypothesis psutil pytest pytest-timeout
 OLDEST_FLWR := $(shell sed -nE 's/^ *"flwr>=([0-9.]+),.*/\1/p' pyproject.toml)
 compat: install  ## Strategy tests against the oldest and the newest Flower; VERSIONS="1.30.0 ..." for others
 	for version in $(or $(VERSIONS),$(OLDEST_FLWR) newest); do \

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, allocate, fastest, greenest
-from flwr_mel.solvers import EqualBatches, Exact
+from flwr_mel.solvers import EqualBatches, Exact, knapsack
 from tests.allocation import by_sample, oracle
 
 TRIALS = [30, pytest.param(20_000, marks=pytest.mark.slow)]
@@ -28,7 +28,7 @@ INVERSE = [
     pytest.param("integers", 20_000, marks=pytest.mark.slow),
     *(pytest.param(kind, 200, marks=pytest.mark.slow) for kind in oracle.KINDS),
 ]
-inverse = pytest.mark.parametrize(("kind", "trials"), INVERSE)
+kinds = pytest.mark.parametrize(("kind", "trials"), INVERSE)
 
 
 def questions(kind, trials, *seed):
@@ -65,7 +65,7 @@ def least_energy(problem, tau, time_s):
     return -by_sample.best(one, gain, leave_out=False, caps=caps)
 
 
-@inverse
+@kinds
 def test_greenest(kind, trials):
     answered = 0
     for problem, tau in questions(kind, trials, 4):
@@ -98,7 +98,7 @@ def check_remedies(problem, tau, diagnosis):
     assert not diagnosis.carried or works(problem.deadline_s, diagnosis.carried)
 
 
-@inverse
+@kinds
 def test_fastest(kind, trials):
     answered = 0
     for problem, tau in questions(kind, trials, 5):
@@ -162,6 +162,20 @@ def test_equal_batches(trials):
             time_s = found.diagnosis.cycle_time_s
             assert own(time_s or 1e6).any() == (time_s is not None)
             assert time_s is None or not own(float(np.nextafter(time_s, 0))).any()
+
+
+def test_epochs_of_fleets_too_large_for_the_exact_answer(monkeypatch):
+    monkeypatch.setattr(knapsack, "_MOST_STEPS", 0)
+    solved = 0
+    for _, problem in problems(60, 9):
+        best = by_sample.best(problem, lambda k, tau, n: tau, leave_out=True)
+        found = solve(problem, True)
+        assert found.status.ok == np.isfinite(best)
+        if found.status.ok:
+            solved += 1
+            assert found.epochs.sum() <= best <= round(found.bound * len(problem))
+            assert found.status is not Status.OPTIMAL or found.epochs.sum() == best
+    assert solved > 10
 
 
 def problem_of(c2, time_s=5.0, **limits):
