@@ -65,7 +65,7 @@ arena: install  ## Compare our schemes with other methods on one virtual clock (
 docs: install  ## Fill the generated blocks of the pages and draw the figures, from the committed results
 	$(PY) -m mel_simulation.paper.reproduction docs
 	$(PY) -m mel_simulation.arena.page results/arena.jsonl
-	$(PY) -m mel_simulation.cli.options
+	$(PY) docs/options.py
 	$(PY) docs/generate.py
 
 # mkdocs-material prints advertising for its successor otherwise.

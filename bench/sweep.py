@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-from mel_simulation.scenario.config import LAYERS
 from mel_simulation.scenario.job import batch_size, dataset_of
 from mel_simulation.scenario.network import initial_weights, train
 from mel_simulation.sweep.cells import Cell, read_sweep
@@ -109,7 +108,7 @@ def _warm(_: int) -> None:
 def bare(jobs: list[Job]) -> None:
     """Train as every task says, on any samples: which ones does not matter."""
     [cell] = _cell
-    data, weights = dataset_of(cell.config), initial_weights(0, LAYERS)
+    data, weights = dataset_of(cell.config), initial_weights(0)
     for epochs, samples, seed in jobs:
         x, y = data.train_x[:samples], data.train_y[:samples]
         train(weights, x, y, epochs, batch=batch_size(cell.config), rng=np.random.default_rng(seed))

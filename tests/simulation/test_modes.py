@@ -18,7 +18,7 @@ def test_both_apis_give_the_same_bits_and_a_run_continues(play, straight):
 
 
 def test_federated_learning_on_uneven_data(play):
-    first, second = records(play("fl", mode="fl", alpha=0.5, cycles=2, mobility=20.0))
+    first, second = records(play("fl", mode="fl", alpha=0.5, cycles=2))
     assert first["total_samples"] == 2000
     assert {row["outcome"] for row in first["learners"]} <= {"used", "skipped"}
     assert second["metrics"]["accuracy"] > 0.3
