@@ -70,7 +70,7 @@ def read_results(path: Path) -> list[Row]:
     lines = file.read_text(encoding="utf-8").split("\n")[:-1]
     rows = [json.loads(line) for line in lines if line.strip()]
     version = next((row["about"]["versions"]["flwr-mel"] for row in rows if "about" in row), "unknown")
-    return [{"version": version, **row} for row in rows if "about" not in row]
+    return [{**row, "version": row.get("version", version)} for row in rows if "about" not in row]
 
 
 def read_about(path: Path) -> Row:
