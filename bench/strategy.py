@@ -53,6 +53,7 @@ def in_server(work: Callable[[], Answer]) -> Answer:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
+        logging.getLogger("flwr").setLevel(logging.ERROR)
         answers.append(work())
 
     run_simulation(app, ClientApp(), num_supernodes=1)
@@ -218,7 +219,6 @@ def section(found: dict[str, Any]) -> str:
 
 def main() -> None:
     given = arguments(__doc__).parse_args()
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     gc.freeze()  # Flower collects garbage after every array
     rows = in_server(lambda: [measure(api, clients) for api in ("message", "classic") for clients in SIZES])
     publish("strategy", {"rows": rows}, section, write=not given.no_write)
