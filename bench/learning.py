@@ -36,7 +36,6 @@ MODEL = {"w": np.zeros(1, np.float32)}
 
 METHODS: dict[str, Estimation | None] = {
     "declared costs": None,
-    "estimate, 0.9": Estimation(on_time=0.9),
     "estimate, 0.95": Estimation(on_time=0.95),
     "estimate, 0.99": Estimation(on_time=0.99),
 }
