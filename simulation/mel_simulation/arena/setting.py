@@ -16,7 +16,7 @@ from flwr_mel.devices import Device
 from flwr_mel.paper import PAPER_CLASSES, PaperFleet
 from mel_simulation.arena.tasks import TASKS, Task, task_of
 from mel_simulation.scenario.partition import partition
-from mel_simulation.scenario.phones import PhoneFleet
+from mel_simulation.scenario.phones import phone_fleet
 
 FLEETS = ("paper", "phones", "spread", "spread-far")
 #: How data are split: by chance, by Dirichlet's distribution over the labels, by speaker, or so that the last
@@ -118,7 +118,7 @@ class Setting:
     def devices(self, seed: int) -> list[Device]:
         """Return the learners' devices."""
         if self.fleet == "phones":
-            return PhoneFleet(seed, self.learners).devices(1)
+            return phone_fleet(seed, self.learners)
         devices = list(PaperFleet(seed, self.learners, 0.0, 0.0, 0.0).devices(1))
         return devices if self.fleet == "paper" else _spread(devices, self.fleet == "spread-far")
 

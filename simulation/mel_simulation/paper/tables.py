@@ -22,7 +22,6 @@ from mel_simulation.paper.rows import (
     median,
     method,
     rule,
-    seeds_by_position,
     server,
     setting,
     trained,
@@ -37,9 +36,10 @@ def sources(paths: Sequence[Path]) -> str:
     for path in paths:
         about, cells = read_about(path), read_results(path)
         versions = dict(about["versions"])
-        ours = versions.pop("flwr-mel")
-        old = sum(map(seeds_by_position, cells))
-        mixed = f"{ours} ({old} cells by 0.1)" if old and not ours.startswith("0.1") else ours
+        ours = Counter(row["version"] for row in cells)
+        several = len(ours) > 1
+        mixed = ", ".join(f"{name} ({n} cells)" if several else name for name, n in sorted(ours.items()))
+        del versions["flwr-mel"]
         others = ", ".join(f"{name} {version}" for name, version in versions.items())
         data = about["notice"].split(".")[0] or "full MNIST"
         rows.append([f"`{path.name}`", f"{len(cells)} of {about['cells']}", mixed, data, others])
