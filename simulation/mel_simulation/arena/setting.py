@@ -6,7 +6,6 @@ import tomllib
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -96,15 +95,6 @@ class Setting:
             raise complain("targets", "rising accuracies between 0 and 1", self.targets)
         if self.split not in (IID, SPEAKERS, RARE):
             number("split", _alpha(self.split), above=0)
-
-    @classmethod
-    def parse(cls, values: dict[str, Any], data_dir: str = "") -> Setting:
-        """Read a table of a profile."""
-        known = {f for f in cls.__dataclass_fields__ if f != "data_dir"}
-        unknown = values.keys() - known
-        if unknown:
-            raise complain("setting", f"made of {', '.join(sorted(known))}", sorted(unknown)[0])
-        return cls(**values, data_dir=data_dir)
 
     @property
     def job(self) -> Task:
@@ -240,7 +230,10 @@ def read_profile(path: Path, data_dir: str = "") -> Profile:
     unknown = content.keys() - {"seeds", "tuning-seed", "rivals", "setting"}
     if unknown or not content.get("setting") or not content.get("seeds"):
         raise complain(str(path), "made of seeds, tuning-seed, rivals and [[setting]]", sorted(content))
-    settings = tuple(Setting.parse(table, data_dir) for table in content["setting"])
+    known = Setting.__dataclass_fields__.keys() - {"data_dir"}
+    for key in (key for table in content["setting"] for key in table if key not in known):
+        raise complain("setting", f"made of {', '.join(sorted(known))}", key)
+    settings = tuple(Setting(**table, data_dir=data_dir) for table in content["setting"])
     seeds, tuning = tuple(content["seeds"]), content.get("tuning-seed")
     if tuning in seeds:
         raise complain("tuning-seed", "none of the seeds that are reported", tuning)
