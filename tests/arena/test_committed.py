@@ -29,7 +29,6 @@ def test_keys_of_all_bouts_recompute_to_the_same_keys(profile):
         bouts = [Bout(*place, i, row["seed"], row.get("until_s")) for i in range(len(RIVALS[row["rival"]]))]
         same = [bout for bout in bouts if bout.key == row["bout"]]
         assert len(same) == 1, (row["setting"]["name"], row["rival"], row["seed"])
-        assert same[0].as_dict() == {key: row[key] for key in same[0].as_dict()}
 
 
 def test_no_bout_of_the_profile_is_missing(profile, tmp_path):

@@ -107,11 +107,11 @@ def test_wins_ties_and_losses_are_counted():
     rows = pair([50.0, 51.0, 52.0], [20.0, 21.0, 22.0], "fedbuff")
     rows += [row("tifl", s, 90.0 + s, 2.0) for s in range(3)]
     found = blocks(arena(rows))
-    assert "| tifl | 1 / 0 / 0 | 0 / 0 / 1 |" in found["wins"]
-    assert "| fedbuff | 0 / 0 / 1 | 0 / 1 / 0 |" in found["wins"]
-    assert "| **all** | 1 / 0 / 1 | 0 / 1 / 1 |" in found["wins"]
-    assert "| all, first targets | 1 / 0 / 1 | 0 / 1 / 1 |" in found["wins"]
-    assert "| a | A setting | all | 80, 90 | - | 1 W | 20 |" in found["settings"]
+    assert "| tifl | 1/0/0 | 0/0/1 |" in found["wins"]
+    assert "| fedbuff | 0/0/1 | 0/1/0 |" in found["wins"]
+    assert "| **all** | 1/0/1 | 0/1/1 |" in found["wins"]
+    assert "| all, first targets | 1/0/1 | 0/1/1 |" in found["wins"]
+    assert "| a | A setting | 80, 90 | - | 1 W | 20 |" in found["settings"]
     assert "flwr-mel 9" in found["source"]
 
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from mel_simulation.arena import cover, rare
-from mel_simulation.arena.rivals import server_of
+from mel_simulation.arena.rivals import rate, server_of
 from mel_simulation.arena.verdict import COSTS, Arena, Ratio, corrected
 from mel_simulation.pages import fill, markdown_table, write_page
 from mel_simulation.paper import style
@@ -64,11 +64,9 @@ def _best(arena: Arena) -> str:
 
 
 def _server(arena: Arena) -> str:
-    """Compare each of ours that has Adam on the server with the best other that has it."""
-    ours, others = (
-        [name for name in names if server_of(name) == "adam"] for names in (arena.ours, arena.rivals)
-    )
-    pairs = [(mine, what) for mine in ours for what in COSTS]
+    """Compare `rate` with the best other contestant that has its server, Adam."""
+    others = [name for name in arena.rivals if server_of(name) == "adam"]
+    pairs = [(mine, what) for mine in rate.RIVALS for what in COSTS]
     rows = []
     for name in arena.settings:
         rival = arena.best(name, others)
@@ -85,7 +83,7 @@ def _wins(arena: Arena) -> str:
 
     def line(title: str, verdicts: Sequence[Sequence[str]]) -> list[str]:
         counts = [Counter(some) for some in verdicts]
-        return [title, *(f"{n['ours']} / {n['open']} / {n['rival']}" for n in counts)]
+        return [title, *(f"{n['ours']}/{n['open']}/{n['rival']}" for n in counts)]
 
     groups = [(rival, [rival], -1) for rival in arena.rivals]
     groups += [("**all**", arena.rivals, -1), ("all, first targets", arena.rivals, 0)]
@@ -94,7 +92,7 @@ def _wins(arena: Arena) -> str:
         for title, rivals, target in groups
     ]
     rows.append(line("all, corrected", [corrected(found(arena.rivals, what)) for what in COSTS]))
-    return markdown_table(["ours better / open / rival better", *COSTS.values()], rows)
+    return markdown_table(["ours better/open/rival better", *COSTS.values()], rows)
 
 
 def _settings(arena: Arena) -> str:
@@ -104,9 +102,8 @@ def _settings(arena: Arena) -> str:
         targets = ", ".join(f"{100 * t:g}" for t in s["targets"])
         ends = [row["curve"][-1][1] for row in arena.reported(s["name"], "fedavg").values()]
         end = f"{100 * mean(ends):.1f}" if ends else "-"
-        data = f"{s['samples']:,}" if s["samples"] else "all"
-        rows.append([s["name"], s["title"], data, targets, end, limit, f"{s['rounds']:g}"])
-    head = ["name", "setting", "samples", "targets, %", "FedAvg's end, %", "power limit", "rounds"]
+        rows.append([s["name"], s["title"], targets, end, limit, f"{s['rounds']:g}"])
+    head = ["name", "setting", "targets, %", "FedAvg's end, %", "power limit", "rounds"]
     return markdown_table(head, rows)
 
 
@@ -115,7 +112,7 @@ def draw(arena: Arena) -> Figure:
     rivals, settings = arena.rivals, arena.settings
     figure, axes = style.canvas(1, 2, height=0.28 * len(rivals) + 1.0, sharey=True)
     nudge = np.linspace(-0.28, 0.28, len(settings)) if len(settings) > 1 else np.zeros(1)
-    for panel, (what, label) in zip(axes[0], COSTS.items(), strict=True):
+    for panel, base, (what, label) in zip(axes[0], (2, 4), COSTS.items(), strict=True):
         panel.axvline(1, color=style.GREY, lw=1)
         for (place, rival), (i, name) in product(enumerate(rivals), enumerate(settings)):
             ratio = arena.ratio(name, rival, what)
@@ -126,7 +123,7 @@ def draw(arena: Arena) -> Figure:
                 panel.plot([ratio.low, ratio.high], [y, y], color=look["color"], lw=0.8)
             face = "white" if ratio.never or ratio.missed else look["color"]
             panel.plot([ratio.value], [y], mfc=face, ms=4, **look)
-        panel.set_xscale("log", base=2)
+        panel.set_xscale("log", base=base)
         panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}"))
         panel.set_xlabel(f"{label} to the target: rival / ours")
     axes[0][0].set_yticks(range(len(rivals)), rivals)

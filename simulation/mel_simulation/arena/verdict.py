@@ -130,7 +130,7 @@ class Arena:
         Parameters
         ----------
         setting, rival : str
-            Names.
+            Names; an empty rival compares with nothing.
         what : str
             "time_s" or "energy_j".
         ours : str
@@ -138,6 +138,8 @@ class Arena:
         target : int
             Which of the setting's targets; by default the last one.
         """
+        if not rival:
+            return Ratio()
         alike = [name for name in self.ours if server_of(name) == server_of(rival)]
         mine = self.reported(setting, ours or self.best(setting, alike))
         theirs = self.reported(setting, rival)
