@@ -100,7 +100,7 @@ def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
         "reached": reached,
         "jobs": sum(event.what == "send" for event in world.log),
         "models": world.version,
-        "curve": world.curve(),
+        "curve": world.points(),
     }
     if bout.until_s is not None:
         outcome["cut_short"] = reached[-1] is None

@@ -69,7 +69,7 @@ def main(data_dir: str) -> None:
             row = {"setting": {"name": PLACE}, "rival": method, "seed": seed, "reached": world.reached()}
             row["clients"] = len({event.learner for event in world.log if event.what == "send"})
             row["round_s"] = next(event.at_s for event in world.log if event.what == "model")
-            lines.append({**row, "curve": world.curve()})
+            lines.append({**row, "curve": world.points()})
     text = "".join(json.dumps(line) + "\n" for line in lines)
     atomically(Path("results", "cover.jsonl"), lambda file: file.write(text))
 

@@ -232,9 +232,9 @@ class World:
             next((look for look in self.looks if look.accuracy >= target), None)
             for target in self.setting.targets
         )
-        return [look and {"time_s": look.at_s, "energy_j": look.energy_j} for look in firsts]
+        return [None if look is None else {"time_s": look.at_s, "energy_j": look.energy_j} for look in firsts]
 
-    def curve(self) -> list[list[float]]:
+    def points(self) -> list[list[float]]:
         """Return time, accuracy and energy of all looks."""
         return [[look.at_s, look.accuracy, look.energy_j] for look in self.looks]
 
