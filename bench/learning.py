@@ -25,7 +25,7 @@ from flwr_mel._validate import FloatArray
 from flwr_mel.cycle.options import Estimation, Options, Rounds
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, settle
-from flwr_mel.cycle.state import State, hear, meet
+from flwr_mel.cycle.state import State, with_answers, with_nodes
 
 RESULTS = Path(__file__).parent / "results" / "learning.json"
 LOAD = Path(__file__).parent / "results" / "load.json"
@@ -272,7 +272,7 @@ def run(truth: Truth, estimation: Estimation | None) -> tuple[int, int, int]:
         | dict(zip(wire.COEFFICIENTS, (*map(float, truth.declared[k]), 0.0, 0.0, 0.0), strict=True))
         for k in range(LEARNERS)
     }
-    state = hear(meet(State(), list(words)), options, words)
+    state = with_answers(with_nodes(State(), list(words)), options, words)
     tasks = missed = epochs = 0
     for cycle in range(truth.cycles):
         state, planned, record = plan(state, options, cycle + 1, list(words))

@@ -113,7 +113,7 @@ class Fleet:
         return _costs(self.learners, self.follows, expected=True)
 
     @property
-    def epochs_told(self) -> bool:
+    def epochs_followed(self) -> bool:
         """Whether clients follow their epochs."""
         return self.follows is not Follows.SAMPLES
 

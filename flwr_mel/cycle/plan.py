@@ -1,7 +1,8 @@
 """Plan a cycle: from what is known about the learners to one task each.
 
-A learner whose costs are not known yet does the project's own work once, which is measured: its baseline. All
-others get epochs and samples from one verified allocation (`flwr_mel.allocation.allocate`).
+A learner whose costs are not known yet does the project's own work once, which is measured: its baseline.
+With T = "best" or shards a small task is measured instead. All others get epochs and samples from one
+verified allocation (`flwr_mel.allocation.allocate`).
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ def plan(
         if fleet is not None:
             part = len(nodes) / max(connected, len(nodes))
             tasks = _allocated(options, record, fleet, rows, part)
-    if options.shards is not None:
-        tasks += [_first_shard(options, x, k, rows[x.key], cycle) for k, x in enumerate(first)]
-        first = []
+    small = [x for x in first if _starts_small(x, options)]
+    tasks += [_first_task(options, x, k, rows[x.key], cycle) for k, x in enumerate(small)]
+    first = [x for x in first if not _starts_small(x, options)]
     for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
         rows[x.key].baseline = True
         rows[x.key].time_s, rows[x.key].energy_j = _own_work(x)
@@ -144,16 +145,25 @@ def _unmeasured(x: Learner, options: Options) -> bool:
     if options.shards is not None:
         return x.estimate is None
     unknown_data = options.total_samples is None and x.data is None
-    return x.estimate is None or unknown_data or (options.cycle_time_s is None and x.baseline_s is None)
+    # T is also derived for apps that use all their samples whatever the task is: "best" plans few samples.
+    derived = options.cycle_time_s is None or (options.best and x.chooses is False)
+    return x.estimate is None or unknown_data or (derived and x.baseline_s is None)
 
 
-def _first_shard(options: Options, x: Learner, place: int, row: LearnerRecord, cycle: int) -> Task:
-    """Return a small task with which a learner without local data and without costs is measured."""
-    samples = min(options.min_samples or LEAST_BEST, len(options.shards or ()))
-    rows = np.random.default_rng([options.seed, cycle, place]).permutation(len(options.shards or ()))
+def _starts_small(x: Learner, options: Options) -> bool:
+    """Whether a learner is measured with a small task instead of the project's own work."""
+    return options.shards is not None or (options.best and x.chooses is not False)
+
+
+def _first_task(options: Options, x: Learner, place: int, row: LearnerRecord, cycle: int) -> Task:
+    """Return a small task with which a learner without costs is measured."""
+    samples, shard = options.min_samples or LEAST_BEST, None
+    if options.shards is not None:
+        samples = min(samples, len(options.shards))
+        rows = np.random.default_rng([options.seed, cycle, place]).permutation(len(options.shards))
+        shard = rows[:samples]
     row.epochs, row.samples = 1, samples
-    seed = draw_seed(options.seed, cycle, x.name)
-    return Task(x.node, x.key, cycle, 1, samples, seed, shard=rows[:samples])
+    return Task(x.node, x.key, cycle, 1, samples, draw_seed(options.seed, cycle, x.name), shard=shard)
 
 
 def _own_work(x: Learner) -> tuple[float, float]:
@@ -193,7 +203,7 @@ def _set_time(
     now_s = own_s = max((x.baseline_s or 0.0 for x in fixed), default=0.0)
     if fleet is not None:
         costs = fleet.expected()
-        own = fleet.own_epochs if fleet.epochs_told else np.ones_like(fleet.own_epochs)
+        own = fleet.own_epochs if fleet.epochs_followed else np.ones_like(fleet.own_epochs)
         derived = round_time(
             costs,
             own,
@@ -223,6 +233,7 @@ def _best(
         held,
         fleet.min_samples,
         options.rate,
+        state.overhead_s,
     )
     record.cycle_time_s = found.cycle_time_s
     tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)
@@ -238,6 +249,7 @@ def best_in_pace(
     held: IntArray,
     min_samples: int,
     rate: Rate,
+    overhead_s: float = 0.0,
 ) -> tuple[BestRound, Pace]:
     """Return the round with the fastest learning, whose T changes only as much as `Pace` allows.
 
@@ -249,11 +261,14 @@ def best_in_pace(
         To plan with, and without the margin of the on-time promise: T follows from these.
     energy_limit_j, held, min_samples, rate
         As for `best_round`.
+    overhead_s : float
+        Time of a round in which no learner works.
     """
     choose = partial(
         best_round, energy_limit_j=energy_limit_j, max_samples=held, min_samples=min_samples, objective=rate
     )
-    time_s, pace = pace.next(choose(expected).cycle_time_s)
+    whole = replace(expected, c0=expected.c0 + overhead_s)
+    time_s, pace = pace.next(choose(whole).cycle_time_s - overhead_s)
     return choose(costs, cycle_time_s=time_s), pace
 
 
@@ -355,7 +370,7 @@ def _tasks(
     solution: Solution,
 ) -> list[Task]:
     """Write an allocation into the record and return its tasks."""
-    epochs = solution.epochs if fleet.epochs_told else solution.epochs * fleet.own_epochs
+    epochs = solution.epochs if fleet.epochs_followed else solution.epochs * fleet.own_epochs
     limits = limiting(problem, solution.epochs, solution.samples)
     for k, x in enumerate(fleet.learners):
         row = rows[x.key]

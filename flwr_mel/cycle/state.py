@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median_low
 from types import MappingProxyType
 from typing import Any
 
@@ -13,9 +14,12 @@ from flwr_mel.cycle.estimate import Costs, Estimate
 from flwr_mel.cycle.measure import Capability, Words, label_of, partition_of, problem_of, whole
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.round_time import Pace
+from flwr_mel.records import CycleRecord
 
 #: A baseline time is corrected if later tasks suggest less than this part of it.
 _CLEARLY_LESS = 0.8
+#: How many rounds show how long a round is without its tasks.
+_OVERHEADS = 5
 #: How many learners that left are remembered at least.
 _MOST_ABSENT = 1000
 
@@ -142,6 +146,8 @@ class State:
         Time and energy since the start.
     pace : Pace
         What the derived cycle time depends on, where T is not given.
+    overheads_s : tuple of float
+        Of the last rounds, the time in which no client worked.
     planned, trained : bool
         Whether any task was planned, and whether any update was used.
     warned : frozenset of str
@@ -156,10 +162,25 @@ class State:
     clock_s: float = 0.0
     energy_j: float = 0.0
     pace: Pace = field(default_factory=Pace)
+    overheads_s: tuple[float, ...] = ()
     planned: bool = False
     trained: bool = False
     warned: frozenset[str] = frozenset()
     stopped: str = ""
+
+    @property
+    def overhead_s(self) -> float:
+        """Time of a round in which no client works; a median, because some rounds load or save something."""
+        return median_low(self.overheads_s) if self.overheads_s else 0.0
+
+    def after(self, record: CycleRecord, lasted_s: float) -> State:
+        """Return the state after a round that lasted so long by the server's clock, from start to start."""
+        times = [row.train_s if row.round_trip_s is None else row.round_trip_s for row in record.asked]
+        known = [seconds for seconds in times if seconds is not None]
+        if record.waited_s is None or not known:
+            return self
+        overhead_s = max(lasted_s - max(known), 0.0)
+        return replace(self, overheads_s=(*self.overheads_s, overhead_s)[-_OVERHEADS:])
 
     def of(self, node: str) -> Learner:
         """Return the learner behind a node."""
@@ -231,7 +252,7 @@ def _restored(key: str, data: Mapping[str, Any]) -> Learner:
     )
 
 
-def meet(state: State, nodes: Collection[str]) -> State:
+def with_nodes(state: State, nodes: Collection[str]) -> State:
     """Return the state with the nodes that are connected; learners that left stay known by their keys.
 
     Parameters
@@ -252,7 +273,7 @@ def meet(state: State, nodes: Collection[str]) -> State:
     return replace(state, keys=MappingProxyType(keys), learners=learners)
 
 
-def hear(state: State, options: Options, answers: Mapping[str, Words | None]) -> State:
+def with_answers(state: State, options: Options, answers: Mapping[str, Words | None]) -> State:
     """Return the state with what clients report about themselves; None: a client did not answer.
 
     Neither silence nor values that cannot be right replace what was known before.
@@ -260,7 +281,7 @@ def hear(state: State, options: Options, answers: Mapping[str, Words | None]) ->
     Parameters
     ----------
     state : State
-        After `meet`.
+        After `with_nodes`.
     options : Options
         The default device and the workload.
     answers : mapping of node id to mapping

@@ -1,11 +1,11 @@
 """Messages can only be made inside a run."""
 
 import pytest
-from flwr.supercore.task_identity import TaskIdentity
+
+from tests import identity
 
 
 @pytest.fixture(autouse=True)
-def identity(monkeypatch):
+def _identity(monkeypatch):
     """Pretend to be inside one."""
-    for name in ("task_id", "run_id", "node_id"):
-        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
+    identity.pretend(monkeypatch.setattr)

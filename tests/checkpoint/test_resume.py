@@ -60,10 +60,10 @@ def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path, api, inner):
 KILLS = """
 import gc, logging, os, signal, sys
 from pathlib import Path
-from flwr.supercore.task_identity import TaskIdentity
 from flwr_mel import JsonlWriter, read_jsonl
+from tests import identity
 from tests.checkpoint.project import Training, assert_equal, facts
-TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+identity.pretend()
 logging.getLogger("flwr").setLevel(logging.ERROR)
 place, api = Path(sys.argv[1]), sys.argv[2]
 training = lambda: Training(api, place / "c", callbacks=[JsonlWriter(place / "r.jsonl")])

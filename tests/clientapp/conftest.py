@@ -1,7 +1,7 @@
 import pytest
-from flwr.supercore.task_identity import TaskIdentity
 
 from flwr_mel.clientapp import assignment
+from tests import identity
 
 
 @pytest.fixture(autouse=True)
@@ -13,5 +13,4 @@ def _warn_again():
 @pytest.fixture(autouse=True)
 def _identity(monkeypatch):
     """Messages can be built outside of a run."""
-    for name in ("task_id", "run_id", "node_id"):
-        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
+    identity.pretend(monkeypatch.setattr)

@@ -8,7 +8,7 @@ from flwr_mel import wire
 from flwr_mel.cycle.options import Options, Rounds
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, settle
-from flwr_mel.cycle.state import State, hear, meet
+from flwr_mel.cycle.state import State, with_answers, with_nodes
 
 LOST = float("inf")
 MODEL = {"w": np.zeros(1, dtype=np.float32)}
@@ -76,8 +76,8 @@ def run_rounds(
     rng = np.random.default_rng(seed)
     options = Options(rounds=Rounds(deadline_slack=slack), **keywords)
     nodes = [str(k) for k in range(len(fleet))]
-    state = meet(State() if state is None else state, nodes)
-    state = hear(state, options, {node: _words(fleet, int(node), declared) for node in nodes})
+    state = with_nodes(State() if state is None else state, nodes)
+    state = with_answers(state, options, {node: _words(fleet, int(node), declared) for node in nodes})
     logs = []
     for _ in range(rounds):
         number = state.cycle + 1

@@ -12,7 +12,7 @@ from flwr_mel.cycle.errors import NoWork
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, settle
-from flwr_mel.cycle.state import State, hear, meet
+from flwr_mel.cycle.state import State, with_answers, with_nodes
 from flwr_mel.records import CycleRecord, Outcome
 from tests.cycle.tools import MODEL, App, Run, declared
 
@@ -78,7 +78,7 @@ def test_a_plan_keeps_every_constraint(clients, time_s, total, cap, least):
     total = options.total_samples
     nodes = [str(k) for k in range(len(clients))]
     answers = {n: {wire.MODDED: 1, **capability(c)} for n, c in zip(nodes, clients, strict=True)}
-    state = hear(meet(State(), nodes), options, answers)
+    state = with_answers(with_nodes(State(), nodes), options, answers)
     try:
         _, tasks, record = plan(state, options, 1, nodes, len(nodes))
     except NoWork as error:
@@ -111,10 +111,10 @@ def test_no_words_raise(answers, reports, timed, random):
     options = Options(cycle_time_s=5.0 if timed else None, robust=Robust(max_norm_ratio=2.0, max_share=0.5))
     nodes = [str(10 + k) for k in range(len(answers))] + ["90", "91"]
     honest = {wire.MODDED: 1, wire.SIMULATED: 1}
-    state = meet(State(), nodes)
-    state = hear(state, options, dict(zip(nodes, [*answers, honest, honest], strict=True)))
+    state = with_nodes(State(), nodes)
+    state = with_answers(state, options, dict(zip(nodes, [*answers, honest, honest], strict=True)))
     for cycle in range(1, 5):
-        state = meet(state, nodes)
+        state = with_nodes(state, nodes)
         state, tasks, record = plan(state, options, cycle, nodes, len(nodes))
         replies = {}
         for task in tasks:
@@ -173,7 +173,7 @@ def test_functions_change_nothing_they_are_given():
     for node, reply in replies.items():
         assert dict(reply.words) == words_[node]
         assert all(np.array_equal(x, arrays[node][n]) for n, x in reply.arrays.items())
-    assert hear(new, options, {nodes[0]: {wire.MODDED: 1, **declared()}}).as_dict() != new.as_dict()
+    assert with_answers(new, options, {nodes[0]: {wire.MODDED: 1, **declared()}}).as_dict() != new.as_dict()
     assert plan(state, options, 3, nodes, 3)[2] == frozen
 
 

@@ -8,7 +8,7 @@ from flwr_mel import wire
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, settle
-from flwr_mel.cycle.state import State, hear, meet
+from flwr_mel.cycle.state import State, with_answers, with_nodes
 
 MODEL = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)}
 #: c2, c1, c0 in seconds, g2, g1, g0 in joules.
@@ -89,9 +89,11 @@ class Run:
     def round(self, *, only=None, lost=(), replies=None):
         """Run one round; `only` these clients are sampled, and of the `lost` ones no reply comes."""
         sampled = [str(1000 + k) for k in (range(len(self.apps)) if only is None else only)]
-        self.state = meet(self.state, self.nodes)
+        self.state = with_nodes(self.state, self.nodes)
         new = [node for node in self.nodes if not self.state.of(node).answered]
-        self.state = hear(self.state, self.options, {n: self._app(n).about(int(n) - 1000) for n in new})
+        self.state = with_answers(
+            self.state, self.options, {n: self._app(n).about(int(n) - 1000) for n in new}
+        )
         cycle = len(self.records) + 1
         self.state, self.tasks, record = plan(self.state, self.options, cycle, sampled, len(self.apps))
         came = {

@@ -19,8 +19,9 @@ from mel_simulation.scenario.network import evaluate
 
 from flwr_mel import Measured, Stopping
 from flwr_mel.clientapp import Assignment, MelMod
+from flwr_mel.records import Outcome
 from flwr_mel.serverapp import MelStrategy
-from flwr_mel.solvers.rate import Rate
+from flwr_mel.solvers import Rate
 
 
 @cache
@@ -76,7 +77,17 @@ def main(grid, context):
     curve = []
 
     def keep(record):
-        curve.append((record.clock_s, record.total_energy_j, record.metrics, len(record.asked)))
+        curve.append(
+            {
+                "clock_s": record.clock_s,
+                "energy_j": record.total_energy_j,
+                "cycle_time_s": record.cycle_time_s,
+                "makespan_s": record.makespan_s,
+                "used": record.count(Outcome.USED),
+                "accuracy": record.metrics["accuracy"],
+                "rare": record.metrics["rare"],
+            }
+        )
 
     strategy = MelStrategy(
         FedAdam(**nodes, eta=0.004, beta_1=0.8, beta_2=0.99, tau=1e-6),

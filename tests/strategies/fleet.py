@@ -26,6 +26,7 @@ from flwr.serverapp import strategy as message_flower
 
 import flwr_mel.server
 import flwr_mel.serverapp
+import flwr_mel.wrapped
 from flwr_mel import wire
 from tests.cycle.tools import MODEL
 
@@ -228,7 +229,7 @@ class ClassicApi:
         server = Server(client_manager=manager, strategy=strategy)
         server.set_max_workers(1)
         start = ndarrays_to_parameters([np.asarray(x) for x in model.values()])
-        for layer in flwr_mel.strategy.layers(strategy):
+        for layer in flwr_mel.wrapped.layers(strategy):
             if hasattr(layer, "initial_parameters"):
                 layer.initial_parameters = start
         fleet.result, _ = server.fit(rounds, timeout)

@@ -2,14 +2,15 @@
 
 import logging
 import random
+from time import sleep
 
 import numpy as np
 import pytest
 
 from flwr_mel import JsonlWriter, Measured, Robust, Rounds, Shards, Stopping, read_jsonl, wire
 from flwr_mel.cycle.errors import NoWork
+from flwr_mel.cycle.messages import final_line, round_line
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
-from flwr_mel.strategy import final_line, round_line
 from tests.cycle.tools import MODEL, App, declared
 from tests.strategies.fleet import FIRST, Fleet, close
 
@@ -149,7 +150,7 @@ def test_a_reply_that_never_comes_in_the_classic_api(classic_api):
 
 
 def test_a_message_that_could_not_be_pushed_is_not_awaited(message_api):
-    from flwr_mel.serverapp import TimedGrid
+    from flwr_mel.grid import TimedGrid
     from tests.strategies.fleet import FakeGrid
 
     class Refusing(FakeGrid):
@@ -322,15 +323,43 @@ def test_log_lines(api, caplog):
         assert "instead of" in lines[-1]
 
 
+@pytest.mark.parametrize("kind", ["FedAvg", "FedAdam", "FedMedian"])
+def test_clients_that_return_what_they_received(api, kind, caplog):
+    fleet = Fleet(measured(), moves=lambda _k, _cycle, arrays: dict(arrays))
+    api.train(api.mel.MelStrategy(api.inner(kind)), fleet, rounds=3)
+    assert caplog.text.count("all clients: the app returned exactly the arrays that it received") == 1
+    caplog.clear()
+    api.train(wrapped(api), Fleet(measured()), rounds=3)
+    assert "returned exactly" not in caplog.text
+
+
+def test_short_rounds_are_told_once_and_what_surrounds_them_is_measured(api, caplog):
+    caplog.set_level(logging.INFO, "flwr.mel")
+    apps = [App(held=500, pace=1e-5 * (k + 1), fixed_s=0.0) for k in range(4)]
+    mel = wrapped(api, cycle_time_s="best", callbacks=[lambda _: sleep(0.05)])
+    api.train(mel, Fleet(apps), rounds=4)
+    assert mel.state.overhead_s >= 0.04
+    assert [record.learners[0].samples for record in (mel.records[0], mel.records[-1])] == [16, 256]
+    lines = [r.getMessage() for r in caplog.records]
+    assert sum("less work" in line for line in lines) == 1
+    assert any(line.startswith("round 1: first tasks") for line in lines)
+
+
 def test_the_final_line():
     def record(waited_s, paces):
         rows = [LearnerRecord("1", "1", epochs=1, samples=100, time_s=100 * p) for p in paces]
-        return CycleRecord(2, waited_s=waited_s, baseline_s=9.8, status="optimal", learners=rows)
+        makespan_s = max(row.time_s for row in rows)
+        return CycleRecord(
+            2, waited_s=waited_s, makespan_s=makespan_s, baseline_s=9.8, status="optimal", learners=rows
+        )
 
     assert final_line([record(3.0, (1, 5))]) == "rounds took 3 s instead of 9.8 s"
     assert final_line([record(9.8, (1, 1.1))]).startswith("no gain: all clients are equally fast")
     assert "equally" not in final_line([record(9.8, (1, 9))])
     assert final_line([]) == ""
+    assert "planned 100 s: see the warning about CPUs" in final_line([record(300.0, (1, 1))], in_turns=True)
+    assert "baseline" in round_line(record(3.0, (1, 1)))
+    assert "baseline" not in round_line(record(3.0, (1, 1)), in_turns=True)
 
 
 def test_round_numbers_after_a_resume(api):

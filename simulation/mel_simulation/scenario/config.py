@@ -15,9 +15,8 @@ from typing import Any
 from flwr_mel._validate import complain, count, number
 from flwr_mel.allocation.handout import Handout
 from flwr_mel.paper import PAPER_LAYERS
-from flwr_mel.solvers import Exact, SuggestImprove
+from flwr_mel.solvers import Exact, Rate, SuggestImprove
 from flwr_mel.solvers.exact import Exclude
-from flwr_mel.solvers.rate import Rate
 from flwr_mel.solvers.schemes import Scheme, SchemeName, scheme
 from mel_simulation.scenario.data import DATASETS
 
