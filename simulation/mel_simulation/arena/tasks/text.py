@@ -66,16 +66,15 @@ def shakespeare(data_dir: str, samples: int) -> TorchTask:
 
 def _windows(text: str) -> tuple[list[str], np.ndarray]:
     """Cut all speeches of each speaker into windows; return them with the speakers' numbers."""
-    said: dict[str, list[str]] = {}
     parts = _SPEAKER.split(text)
+    said: dict[str, str] = {}
     for name, speech in zip(parts[1::2], parts[2::2], strict=True):
-        said.setdefault(name, []).append(speech)
+        said[name] = said.get(name, "") + speech
     windows, speakers = [], []
     for number, speeches in enumerate(said.values()):
-        whole = "".join(speeches)
-        mine = [whole[i : i + _LENGTH + 1] for i in range(0, len(whole) - _LENGTH, _LENGTH)]
-        windows += mine
-        speakers += [number] * len(mine)
+        for begin in range(0, len(speeches) - _LENGTH, _LENGTH):
+            windows.append(speeches[begin : begin + _LENGTH + 1])
+            speakers.append(number)
     return windows, np.array(speakers)
 
 
