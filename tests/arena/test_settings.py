@@ -172,7 +172,8 @@ def test_training_is_plain_sgd_with_a_smaller_step_for_a_short_batch(pictures, p
     for _ in range(2):
         for part in torch.split(torch.from_numpy(rows[rng.permutation(40)]), task.batch):
             step = task.lr * len(part) / task.batch
-            some = torch.nn.functional.cross_entropy(model(task.train_x[part]), task.train_y[part])
+            x, y = (each[part] for each in task.training)
+            some = torch.nn.functional.cross_entropy(model(x), y)
             model.zero_grad()
             some.backward()
             torch.optim.SGD(model.parameters(), step).step()
