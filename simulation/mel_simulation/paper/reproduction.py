@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flwr_mel._files import atomically
-from mel_simulation.pages import fill
+from mel_simulation.pages import fill, write_page
 from mel_simulation.paper import on_engine, tables
 from mel_simulation.paper.figures import draw
 from mel_simulation.paper.statements import Grid
@@ -35,8 +34,6 @@ def blocks(rows: Sequence[Row], paths: Sequence[Path], varied: Sequence[Row] = (
         found["variations"] = tables.variations(grid, varied)
     if any(row["config"]["handout"] != "proportional" for row in rows):
         found["rules"] = tables.rules(rows)
-    if tables.compared(rows):
-        found["baselines"] = tables.baselines(rows)
     return found
 
 
@@ -54,13 +51,10 @@ def update(results: Path, docs: Path, readme: Path) -> None:
 
 def write(directory: Path) -> Path:
     """Write the tables and figures of a sweep into its directory."""
-    rows = read_results(directory)
-    parts = [f"# Reproduction: {directory.name}"]
-    parts += [f"![{path.stem}](figures/{path.name})" for path in draw(rows, directory / "figures")]
-    found = blocks(rows, [directory / "results.jsonl"])
-    parts += [f"## {name}\n\n{text}" for name, text in found.items()]
-    atomically(directory / "REPRODUCTION.md", lambda file: file.write("\n\n".join(parts) + "\n"))
-    return directory / "REPRODUCTION.md"
+    rows, page = read_results(directory), directory / "REPRODUCTION.md"
+    figures = draw(rows, directory / "figures")
+    write_page(page, f"Reproduction: {directory.name}", figures, blocks(rows, [directory / "results.jsonl"]))
+    return page
 
 
 if __name__ == "__main__":
