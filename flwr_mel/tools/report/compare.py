@@ -43,14 +43,10 @@ def _series(runs: Sequence[Run]) -> list[Series]:
     firsts = [group[0] for group in groups.values()]
     keys = dict.fromkeys(key for run in firsts for key in run.config if key not in _IDLE)
     telling = [key for key in keys if len({str(run.config.get(key)) for run in firsts}) > 1]
-    names = [" ".join(_setting(run, key) for key in telling) or run.name for run in firsts]
+    names = [" ".join(f"{key}={run.config.get(key)}" for key in telling) or run.name for run in firsts]
     if len(set(names)) < len(names):
         names = [str(run.path) for run in firsts]
     return [Series(label, group) for label, group in zip(names, groups.values(), strict=True)]
-
-
-def _setting(run: Run, key: str) -> str:
-    return run.scheme if key == "scheme" else f"{key}={run.config.get(key)}"
 
 
 def _results(rows: Sequence[Series]) -> Html:
