@@ -21,17 +21,11 @@ from rich.progress import Progress
 from flwr_mel import __version__, wire
 from flwr_mel._files import atomically
 from flwr_mel._text import message
-from flwr_mel._validate import complain, number
-from flwr_mel.cycle.measure import Capability, label_of
+from flwr_mel._validate import Phrase, complain, number
+from flwr_mel.cycle.measure import Capability
 from flwr_mel.tools import shell
 from flwr_mel.tools.profiling import ComputeCosts, Three, fit, load_function, measure_compute
 
-_OPTIONS = {
-    "budget_s": "--budget",
-    wire.ENERGY_LIMIT_J: "--energy-limit",
-    wire.LEARNER: "--name",
-    wire.MAX_SAMPLES: "--max-samples",
-}
 #: Runs that differ from the fit by more than this share are worth a note.
 _LARGE_ERROR = 0.1
 
@@ -48,10 +42,7 @@ def profile(
     watts: Annotated[
         float | None, _part("Energy", "Power while training, in place of a measurement.")
     ] = None,
-    energy_limit: Annotated[float | None, _part("Energy", "Joules it may spend per round.")] = None,
     transfer: Annotated[float, _part("Link", "Seconds to receive and send the model, in all.")] = 0.0,
-    name: Annotated[str, _part("Output", "What the device is called.")] = "",
-    max_samples: Annotated[int | None, _part("Output", "Samples it holds or can take.")] = None,
     out: Annotated[Path, _part("Output", "The profile, a new .toml file.")] = Path("profile.toml"),
     json: Annotated[bool, _part("Output", "JSON on stdout, nothing else.", "--json")] = False,
 ) -> None:
@@ -68,18 +59,13 @@ def profile(
 
     flwr-mel profile --train app:train --samples 2000
 
-    flwr-mel profile --train app:train --samples 2000 --watts 5 --energy-limit 20 --name pi-1
+    flwr-mel profile --train app:train --samples 2000 --watts 5 --json
 
     flwr-mel profile --train my.app:train --samples 2000 --transfer 0.9 --out /srv/mel/profile.toml
     """
-    limits = {wire.ENERGY_LIMIT_J: energy_limit, wire.MAX_SAMPLES: max_samples, wire.LEARNER: name or None}
-    limits = {key: value for key, value in limits.items() if value is not None}
-    with shell.bad_input(_OPTIONS):
+    with shell.bad_input({"budget_s": "--budget"}):
         # Everything that can be wrong is checked before anything takes time.
         _check_target(out)
-        Capability.parse({**dict.fromkeys(wire.COEFFICIENTS, 1.0), **limits})
-        if name and label_of(limits) is None:
-            raise complain(wire.LEARNER, "a printable name of at most 200 characters", name)
         if watts is not None:
             number("watts", watts, above=0)
         number("transfer", transfer, least=0)
@@ -88,7 +74,7 @@ def profile(
             compute = _measure(load_function(train), counter, samples=samples, epochs=epochs, budget_s=budget)
         joules, source = _energy(compute, watts, meter)
         six = (compute.c2, compute.c1, compute.c0 + transfer, *joules)
-        words = {**limits, **dict(zip(wire.COEFFICIENTS, six, strict=True))}
+        words = dict(zip(wire.COEFFICIENTS, six, strict=True))
         Capability.parse(words)
         document = {**words, "measured": _about(compute, train, source)}
         _write(document, out)
@@ -185,7 +171,8 @@ def _check_target(path: Path) -> None:
     if path.suffix != ".toml":
         raise complain("out", "a file name that ends in .toml", str(path))
     if path.exists():
-        raise complain("out", "a new file", f"{path}, which exists", "Remove it, or choose another name.")
+        got = Phrase(f"{path}, which exists")
+        raise complain("out", "a new file", got, "Remove it, or choose another name.")
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
         raise complain("out", "in a directory that can be written to", str(path))
     if {'"', "\\"} & set(str(path.absolute())):
@@ -216,7 +203,7 @@ def _remarks(compute: ComputeCosts, samples: int, budget: float) -> Iterator[str
 def _show(document: dict[str, Any], option: str) -> None:
     out, m = shell.console(), document["measured"]
     detail = f"{m['runs']} runs of up to {m['largest-epochs']} epochs on {m['largest-samples']:,} samples"
-    shell.title(out, f"Profile of {document.get(wire.LEARNER, 'this device')}, {m['train']}", detail)
+    shell.title(out, f"Profile of this device, {m['train']}", detail)
     table = shell.grid("<", "value", "meaning<")
     for k, key in enumerate(wire.COEFFICIENTS):
         unit, per = ("seconds", "joules")[k // 3], ("per sample and epoch", "per sample", "per round")[k % 3]

@@ -153,7 +153,7 @@ def _affordable(
     room = left() / rounds - max(once - each * few, 0.0) * len(points)
     fitting = samples if work <= room else int(samples * room / work) if work else 0
     if fitting < _LEAST_SAMPLES:
-        took = f"a function that takes {once:.3g} s for one epoch on {few} samples"
+        took = Phrase(f"a function that takes {once:.3g} s for one epoch on {few} samples")
         rule = f"long enough for {rounds} rounds with at least {_LEAST_SAMPLES} samples"
         raise complain("budget_s", rule, took, Phrase("Raise it, or lower {}.", "samples"))
     return fitting

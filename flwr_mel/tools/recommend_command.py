@@ -35,7 +35,7 @@ def recommend(
     samples: Annotated[int, q.limit(q.SAMPLES)],
     cycle_time: Annotated[float, q.limit("Seconds per cycle, T.")],
     energy: q.Energy = None,
-    staleness_up_to: Annotated[int, q.limit("Largest c considered.")] = 5,
+    staleness_up_to: Annotated[int, q.limit("Largest c considered.", max=50)] = 5,
     min_samples: q.LeastBatch = 0,
     max_epochs: q.MaxEpochs = None,
     mode: q.Where = None,

@@ -102,7 +102,8 @@ def _exit_code(run: Callable[[], Any]) -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "flwr-mel"
-        return say(f"{error.format_message().rstrip('.')}. See: {path} --help", BAD_INPUT)
+        what = error.format_message().rstrip(".")
+        return say(f"{what}{'' if what.endswith('?') else '.'} See: {path} --help", BAD_INPUT)
     except (click.Abort, KeyboardInterrupt):
         return say("interrupted", INTERRUPTED)
     except SystemExit as leaving:  # typer and rich leave with 1 when a pipe breaks, whichever it was

@@ -34,9 +34,8 @@ def test_one_run_has_every_section_and_the_numbers_of_the_records(several):
         "skipped is busy 2 laptop-00 rounds 4, 7",
     ):
         assert text in found.text.replace("\u00a0", " "), text
-    # Three curves of the accuracy and one of the loss, drawn in the page's own colours.
-    assert found.source.count("<svg") == 4
-    assert "Loss" in found.text
+    # Three curves of the accuracy, drawn in the page's own colours.
+    assert found.source.count("<svg") == 3
     assert "var(--c0)" in found.source
     assert "#0072b2" not in found.source.partition("</style>")[2]
     names = {row["learner"] for row in records[0]["learners"]}
@@ -72,7 +71,7 @@ def test_several_runs_are_compared_with_bands_over_seeds(several):
     assert f"{100 * sum(finals) / 3:.2f}%" in found.text
     assert f"{100 * min(finals):.2f}% to {100 * max(finals):.2f}%" in found.text
     assert found.source.count("fill-opacity: 0.2") >= 8  # a band per curve in four charts
-    assert re.search(r"to 9\d% scheme=ha-asyn staleness=2 3 runs \d", found.text)
+    assert re.search(r"rounds to 9\d% scheme=ha-asyn staleness=2 3 runs \d", found.text)
 
 
 def test_a_deployment_has_the_servers_clock_beside_the_plan(tmp_path):
@@ -81,7 +80,22 @@ def test_a_deployment_has_the_servers_clock_beside_the_plan(tmp_path):
         "\u00a0", " "
     )
     assert "Accuracy against time" in found.text
-    assert "virtual" not in found.text
+    assert "Planned time 1" not in found.text
+
+
+def test_without_accuracy_or_energy_the_page_shows_what_there_is(tmp_path):
+    base = {"learner": "a", "node": "1", "outcome": "used", "baseline": True, "time_s": 3.0}
+    task = base | {"baseline": False, "epochs": 2, "samples": 50, "time_s": 4.0, "limited_by": "data"}
+    records = [
+        {"cycle": n, "cycle_time_s": 5.0, "waited_s": 6.0, "metrics": {"error": 0.5 / n}, "learners": [row]}
+        for n, row in enumerate((base, task), 1)
+    ]
+    found = page(write(tmp_path, *records))
+    assert "Error against rounds" in found.text
+    assert "energy, J" not in found.text
+    assert "Final error 0.25" in found.text
+    assert "was 1.5 s per round" in found.text  # the baseline round is work, too
+    assert "Final error 0.25" not in page(tmp_path, tmp_path).text
 
 
 def test_records_with_little_in_them_are_enough(tmp_path):

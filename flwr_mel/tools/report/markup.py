@@ -19,8 +19,6 @@ DASH = "\u2013"
 class Html(str):
     """Text that is markup already and is not escaped again."""
 
-    __slots__ = ()
-
 
 def esc(value: object) -> Html:
     """Return a value as markup: None is empty, lists are joined, markup stays, all else is escaped."""

@@ -48,21 +48,20 @@ class Run:
 
     @property
     def metric(self) -> str:
-        """The name of what is called accuracy here: the first metric that sounds like it."""
-        names = sorted(self.metrics, key=lambda name: name != "accuracy")
-        return next((name for name in names if "acc" in name.lower()), "accuracy")
+        """The metric that is shown: the first that sounds like accuracy, else the first of all."""
+        names = dict.fromkeys(name for record in self.records for name in record.metrics)
+        ranked = sorted(names, key=lambda name: (name != "accuracy", "acc" not in name.lower()))
+        return ranked[0] if ranked else "accuracy"
 
     @property
-    def metrics(self) -> dict[str, FloatArray]:
-        """Every metric by its name, one value per round, NaN where it is absent."""
-        rows = [record.metrics for record in self.records]
-        names = dict.fromkeys(name for row in rows for name in row)
-        return {name: np.array([row.get(name, math.nan) for row in rows]) for name in names}
+    def is_share(self) -> bool:
+        """Whether the metric is an accuracy, to be written as a percentage."""
+        return "acc" in self.metric.lower()
 
     @property
-    def accuracy(self) -> FloatArray:
-        """One value per round, NaN where it is absent."""
-        return self.metrics.get(self.metric, np.full(len(self.records), math.nan))
+    def learned(self) -> FloatArray:
+        """The metric, one value per round, NaN where it is absent."""
+        return np.array([record.metrics.get(self.metric, math.nan) for record in self.records])
 
     def column(self, name: str) -> FloatArray:
         """Return one number of every record, NaN for None."""
@@ -70,7 +69,7 @@ class Run:
 
     def first(self, level: float) -> int | None:
         """Return the index of the first record whose accuracy is at least `level`; None: never."""
-        return next((n for n, accuracy in enumerate(self.accuracy) if accuracy >= level), None)
+        return next((n for n, x in enumerate(self.learned) if self.is_share and x >= level), None)
 
 
 def clients(record: CycleRecord) -> Iterator[tuple[str, LearnerRecord]]:
@@ -141,16 +140,15 @@ def work_of(run: Run) -> Work:
     for n, record in enumerate(run.records):
         for name, row in clients(record):
             values["lost"][order[name], n] = row.outcome not in (Outcome.USED, Outcome.SKIPPED)
-            if row.samples:
-                limits[order[name]][row.limited_by] += 1
-                for key in task:
-                    values[key][order[name], n] = getattr(row, key)
+            limits[order[name]][row.limited_by] += row.samples > 0
+            for key in task if row.asked else ():  # in a baseline round there are no epochs and samples
+                values[key][order[name], n] = getattr(row, key) or math.nan
     limit = run.column("cycle_time_s")
     with np.errstate(divide="ignore", invalid="ignore"):
         values["time_share"] = values["time_s"] / limit
         values["energy_share"] = values["energy_j"] / values["energy_limit_j"]
     values["idle_s"] = np.maximum(limit - np.nan_to_num(values["time_s"]), 0.0)
-    most = [count.most_common(1)[0][0] if count else "" for count in limits]
+    most = [(+count).most_common(1)[0][0] if +count else "" for count in limits]
     return Work(tuple(order), kinds, values, most)
 
 

@@ -11,8 +11,8 @@ from flwr_mel._text import some
 from flwr_mel._validate import FloatArray
 from flwr_mel.records import Outcome
 from flwr_mel.tools.report import markup as m
-from flwr_mel.tools.report.charts import COLOURS, Line, chart
-from flwr_mel.tools.report.learning import Series, accuracy_charts, cost_table
+from flwr_mel.tools.report.charts import COLOURS
+from flwr_mel.tools.report.learning import Series, cost_table, learned, learning_charts
 from flwr_mel.tools.report.markup import DASH, Html, el, percent, short, span
 from flwr_mel.tools.report.runs import Run, Work, clients, work_of
 
@@ -38,7 +38,7 @@ def single(run: Run) -> tuple[str, Html]:
         ending=run.ending,
         tiles=_tiles(run),
         notices=m.notices([*run.notices, *_notes(run)]),
-        learning=[*accuracy_charts(alone), *_other_metrics(run)],
+        learning=learning_charts(alone),
         costs=cost_table(alone),
         kinds=[el("span", el("i"), el("b", kind), f" {len(k):,}", class_=f"k{i}") for kind, i, k in kinds],
         row="kind of client, with its mean" if groups is kinds else "client",
@@ -70,15 +70,15 @@ def _facts(run: Run, work: Work) -> list[Html]:
 def _tiles(run: Run) -> list[Html]:
     """Show the key figures: name, value, detail."""
     last, n = run.records[-1], len(run.records)
-    known = run.accuracy[np.isfinite(run.accuracy)]
-    final, best = (known[-1], known.max()) if len(known) else (math.nan, math.nan)
+    write, final = percent if run.is_share else short, Series(run.name, [run]).last(learned)[0]
+    best = f"best {percent(np.nanmax(run.learned, initial=0))}" if run.is_share else ""
     each = short(last.clock_s / n, "s")
     value, bound = (np.array([getattr(r, key) for r in run.records if r.value]) for key in ("value", "bound"))
     planned = f", planned {short(m.mean(run.column('makespan_s')), 's')}" if run.real else ""
     tiles = {
-        f"Final {run.metric}": (percent(final), f"best {percent(best)}"),
+        f"Final {run.metric}": (write(final), best),
         "Rounds": (f"{n:,}", f"of {run.config['cycles']}" if "cycles" in run.config else "on record"),
-        "Time" if run.real else "Virtual time": (short(last.clock_s, "s"), f"{each} per round{planned}"),
+        "Time" if run.real else "Planned time": (short(last.clock_s, "s"), f"{each} per round{planned}"),
         "Energy": (short(last.total_energy_j, "J"), f"{short(last.total_energy_j / n, 'J')} per round"),
         f"Mean {last.objective}": (short(m.mean(value)), f"bound {short(m.mean(bound))}"),
     }
@@ -167,7 +167,7 @@ def _limits(work: Work, groups: Groups) -> Iterator[Html]:
 def _use(shares: FloatArray, costs: FloatArray, unit: str) -> Html:
     """Draw the use of one limit: the mean, the range and the limit itself."""
     known, amount, end = shares[np.isfinite(shares)], m.mean(costs), 1.06
-    bar, text = _bar(end, stop=(1, 1)), "no limit" if amount > 0 else ""
+    bar, text = el("span", class_="bar"), "no limit" if amount > 0 else ""
     if len(known):
         middle = float(known.mean())
         bar = _bar(end, fill=(0, middle), rest=(middle, 1), range=(known.min(), known.max()), stop=(1, 1))
@@ -190,10 +190,3 @@ def _absent(run: Run) -> Html:
     ]
     none = el("p", "No client was skipped, and no work was lost.", class_="lead")
     return m.table(["what", "why", "times", "clients", "when"], rows, words=(0, 1, 3, 4)) if rows else none
-
-
-def _other_metrics(run: Run) -> Iterator[Html]:
-    """Draw the metrics besides the accuracy, such as the loss."""
-    for name, values in run.metrics.items():
-        if name != run.metric:
-            yield chart(name.capitalize(), [Line(run.column("cycle"), values)])
