@@ -14,7 +14,7 @@ from mel_simulation.pages import fill, write_page
 from mel_simulation.paper import on_engine, tables
 from mel_simulation.paper.figures import draw
 from mel_simulation.paper.statements import Grid
-from mel_simulation.sweep.results import Row, read_results
+from mel_simulation.sweep.results import Row, read_about, read_results
 
 #: Committed results of the reproduction.
 SOURCES = ("headline", "past", "paper")
@@ -52,8 +52,10 @@ def update(results: Path, docs: Path, readme: Path) -> None:
 def write(directory: Path) -> Path:
     """Write the tables and figures of a sweep into its directory."""
     rows, page = read_results(directory), directory / "REPRODUCTION.md"
-    figures = draw(rows, directory / "figures")
-    write_page(page, f"Reproduction: {directory.name}", figures, blocks(rows, [directory / "results.jsonl"]))
+    results = directory / "results.jsonl"
+    title, notice = f"Reproduction: {directory.name}", read_about(results)["notice"].partition(".")[0]
+    title += f" ({notice})" if notice else ""
+    write_page(page, title, draw(rows, directory / "figures"), blocks(rows, [results]))
     return page
 
 
