@@ -55,7 +55,7 @@ simulate: install  ## Run the paper's experiment on MNIST and write a report; op
 	$(VENV)/bin/flwr-mel simulate $(ARGS)
 
 PROFILE ?= quick
-reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|variations) and write its tables and figures
+reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|rate|variations) and write its tables and figures
 	$(VENV)/bin/flwr-mel sweep $(PROFILE) --out runs/sweep-$(PROFILE) $(ARGS)
 	$(PY) -m mel_simulation.paper.reproduction runs/sweep-$(PROFILE)
 
@@ -65,7 +65,7 @@ arena: install  ## Compare our schemes with other methods on one virtual clock (
 docs: install  ## Fill the generated blocks of the pages and draw the figures, from the committed results
 	$(PY) -m mel_simulation.paper.reproduction docs
 	$(PY) -m mel_simulation.arena.page results/arena.jsonl
-	$(PY) -m mel_simulation.cli.options
+	$(PY) docs/options.py
 	$(PY) docs/generate.py
 
 # mkdocs-material prints advertising for its successor otherwise.
@@ -85,9 +85,9 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
 	$(PY) -m bench.gallery
 
-# The oldest Flower of pyproject.toml, and the newest that can be installed. test_asking looks into Flower 1.41,
-# and so does the simulation, whose packages are named here for that reason.
-COMPAT := torch torchvision cvxpy clarabel matplotlib mlxtend hypothesis pytest pytest-timeout
+# The oldest Flower of pyproject.toml, and the newest that can be installed. The extra `simulation` needs Flower 1.41,
+# so what the tests need of it is named here.
+COMPAT := torch torchvision cvxpy clarabel matplotlib mlxtend flwr-datasets hypothesis psutil pytest pytest-timeout
 OLDEST_FLWR := $(shell sed -nE 's/^ *"flwr>=([0-9.]+),.*/\1/p' pyproject.toml)
 compat: install  ## Strategy tests against the oldest and the newest Flower; VERSIONS="1.30.0 ..." for others
 	for version in $(or $(VERSIONS),$(OLDEST_FLWR) newest); do \
@@ -95,7 +95,7 @@ compat: install  ## Strategy tests against the oldest and the newest Flower; VER
 		rm -rf .compat/$$version && $(VENV)/bin/uv venv --quiet --python $(PY) .compat/$$version && \
 		$(VENV)/bin/uv pip install --quiet --python .compat/$$version/bin/python --upgrade -e . "$$wanted" $(COMPAT) && \
 		.compat/$$version/bin/python -c 'import flwr; print("Flower", flwr.__version__)' && \
-		.compat/$$version/bin/python -m pytest -q -p no:cacheprovider tests/cycle tests/strategies tests/engine || exit 1; \
+		.compat/$$version/bin/python -m pytest -q -p no:cacheprovider tests/cycle tests/strategies tests/clientapp tests/engine || exit 1; \
 	done
 
 release: install  ## Build wheel and source distribution, check them, and install the wheel in a fresh environment

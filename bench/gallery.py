@@ -1,9 +1,12 @@
-"""The projects of examples/ as they are and with their diffs: ``python -m bench.gallery [NAME ...]``.
+"""The projects of examples/, as they are and with their diffs: ``python -m bench.gallery [NAME ...]``.
 
 Every run is a real `flwr run` with four simulated devices: 1, 2, 5 and 10 times slower, or equally fast.
 The wrapped project has exactly its diff, and no number is given to MelStrategy. Measured are the time of a
 round and the time to the accuracy that the project itself reaches in its last round. Needs the extra
 `examples`. Writes a section of docs/BENCHMARKS.md and bench/results/gallery.json, project by project.
+
+With ``--best`` the guide's recipe for short rounds (`cycle_time_s="best"`, FedAdam) is compared with both
+on the unequal devices, for each step in `ETAS`.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from typing import Any
 
 import flwr_mel
 from bench.tables import PAGE, table, write_section
-from examples.run import EQUAL, GALLERY, UNEQUAL, Run, copy, run, superlink
+from examples.run import EQUAL, GALLERY, ROOT, UNEQUAL, Run, copy, run, superlink
+from flwr_mel.records import CycleRecord, read_jsonl
 
 RESULTS = Path(__file__).parent / "results" / "gallery.json"
 #: Devices, and rounds of the project as it is and wrapped: those are shorter.
@@ -56,6 +60,80 @@ def measure(name: str, fleet: str, out: Path, env: dict[str, str]) -> dict[str, 
     }
 
 
+#: Steps of the server's optimizer, all of which are reported, and how long a run may last.
+ETAS, LIMIT_S = (0.002, 0.005, 0.01, 0.02), 90
+#: More rounds than that takes.
+MANY = 1500
+#: What takes the place of FedAvg: FedAdam ruins the statistics of BatchNorm, which is shown once.
+ADAM = {"quickstart_pytorch": "FedAdamBatchNorm", "sklearn_logreg": "FedAdam"}
+_DIFF = "strategy = MelStrategy(strategy)"
+
+
+def measure_best(name: str, out: Path, env: dict[str, str]) -> dict[str, Any]:
+    """Run a project as it is, with its diff, and with the recipe for short rounds.
+
+    Parameters
+    ----------
+    name : str
+        Of the project.
+    out : Path
+        Where the copies go.
+    env : dict
+        From `superlink`.
+    """
+    speeds, *rounds = FLEETS["unequal"]
+    plain = run(copy(name, out / "plain", wrapped=False, speeds=speeds), env, rounds=rounds[0])
+    target = plain.accuracies[rounds[0]][1]
+    variants = {"its diff": ("FedAvg", 0.0)}
+    variants |= {f"best, {ADAM[name]}, eta {eta}": (ADAM[name], eta) for eta in ETAS}
+    variants |= {f"best, FedAdam, eta {ETAS[1]}": ("FedAdam", ETAS[1])}
+    found: dict[str, Any] = {}
+    for title, (server, eta) in variants.items():
+        records = out / f"{server}-{eta}.jsonl"
+        app = copy(name, out / f"{server}-{eta}", wrapped=True, speeds=speeds)
+        change(app, server, eta, f"Stopping(target={target}, time_s={LIMIT_S})", records)
+        done = run(app, env, rounds=MANY if eta else rounds[1])
+        found[title] = outcome(done, target) | work_to(done, list(read_jsonl(records)), target)
+    first = next(iter(read_jsonl(out / "FedAvg-0.0.jsonl")))
+    samples = samples_of(first) * len(plain.accuracies)
+    return {"target": target, "as it is": outcome(plain, target) | {"samples": samples}, **found}
+
+
+def change(app: Path, server: str, eta: float, stopping: str, records: Path) -> None:
+    """Let a copy write its records; with an eta also use the recipe, with this strategy inside."""
+    (file,) = app.glob("*/server_app.py")
+    text, options = file.read_text(), "callbacks=[writer]"
+    if eta:
+        package = file.parent
+        (package / "batchnorm_fedadam.py").write_text((ROOT / "batchnorm_fedadam.py").read_text())
+        text = text.replace(
+            "from flwr.serverapp.strategy import FedAvg",
+            f"from {package.name}.batchnorm_fedadam import FedAdam, FedAdamBatchNorm",
+        ).replace("FedAvg(", f"{server}(eta={eta}, beta_1=0.8, beta_2=0.99, tau=1e-6, ")
+        options = f'cycle_time_s="best", average="nova", callbacks=[writer, {stopping}]'
+    planned = f"writer = JsonlWriter({str(records)!r})\n    strategy = MelStrategy(strategy, {options})"
+    file.write_text(text.replace(_DIFF, f"from flwr_mel import JsonlWriter, Stopping\n\n    {planned}"))
+
+
+def outcome(done: Run, target: float) -> dict[str, Any]:
+    """Return the time to an accuracy, the best accuracy, and the time of a round."""
+    best = max(accuracy for _, accuracy in done.accuracies.values())
+    return {"seconds": seconds_to(done, target), "best": best, "round_s": round_s(done)}
+
+
+def work_to(done: Run, records: list[CycleRecord], target: float) -> dict[str, Any]:
+    """Return the rounds and samples to an accuracy, and T of the last round."""
+    needed = next((n for n, (_, accuracy) in done.accuracies.items() if accuracy >= target), None)
+    samples = None if needed is None else sum(samples_of(record) for record in records[:needed])
+    return {"rounds": needed, "samples": samples, "cycle_time_s": records[-1].cycle_time_s}
+
+
+def samples_of(record: CycleRecord) -> int:
+    """Return the samples that all clients processed in a round, every epoch counted."""
+    own = record.metrics.get("train-epochs-run", 1.0)
+    return round(sum(row.weight * (own if row.baseline else row.epochs) for row in record.asked))
+
+
 def seconds_to(done: Run, target: float) -> float | None:
     """Return the time from the first training to an accuracy; None: it was not reached."""
     times = (seconds - done.began_s for seconds, accuracy in done.accuracies.values() if accuracy >= target)
@@ -82,6 +160,30 @@ def row(name: str, found: dict[str, dict[str, Any]]) -> list[str]:
     return cells
 
 
+def best_table(found: dict[str, Any]) -> str:
+    """Return the table of the runs with short rounds."""
+    head = ["project", "accuracy", "variant", "time to it", "samples to it", "rounds to it", "T", "round"]
+    lines = []
+    for name, x in found.items():
+        for title, v in x.items():
+            if title == "target":
+                continue
+            reached = v["seconds"] is not None
+            lines.append(
+                [
+                    f"`{name}`",
+                    f"{100 * x['target']:.1f} %",
+                    title,
+                    f"{v['seconds']:.0f} s" if reached else f"not reached ({100 * v['best']:.1f} %)",
+                    f"{v['samples']:,}" if reached else "-",
+                    str(v.get("rounds") or "-"),
+                    f"{v['cycle_time_s']:.2f} s" if "cycle_time_s" in v else "-",
+                    f"{v['round_s']:.2f} s",
+                ]
+            )
+    return table(head, lines)
+
+
 def section(results: dict[str, Any]) -> str:
     """Return the section of the page."""
     found = {name: results["projects"][name] for name in GALLERY if name in results["projects"]}
@@ -97,22 +199,38 @@ round is {ratio:.1f} times shorter. The time to the accuracy that the project re
 {FLEETS["unequal"][1]} rounds includes the baseline round. The last two columns are for four equally fast
 devices. One run each; single times vary by about a fifth.
 
-{table(head, [row(name, x) for name, x in found.items()])}"""
+{table(head, [row(name, x) for name, x in found.items()])}
+
+### With rounds of the best length
+
+`python -m bench.gallery --best`: the same devices, with the guide's recipe `cycle_time_s="best"`, FedAdam and
+`average="nova"`, beside the project as it is and with its diff, all in one session. Costs are learned and the
+clock is real. T is what the plan gives to the clients; a round also contains the time between rounds, which
+the plan learns and weighs. Runs end after {LIMIT_S} s of rounds. `FedAdamBatchNorm` is
+`examples/batchnorm_fedadam.py`.
+
+{best_table(results.get("best", {}))}"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GALLERY)}; default: all")
+    parser.add_argument("--best", action="store_true", help="measure the recipe for short rounds instead")
     parser.add_argument("--page", action="store_true", help="only write the page from the results at hand")
     given = parser.parse_args()
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
     if not given.page:
-        results = {"version": flwr_mel.__version__, "projects": results.get("projects", {})}
+        results |= {"version": flwr_mel.__version__}
+        kind = "best" if given.best else "projects"
         with superlink() as env, tempfile.TemporaryDirectory() as scratch:
-            for name in given.names or GALLERY:
+            for name in given.names or (ADAM if given.best else GALLERY):
                 out = Path(scratch, name)
-                found = {fleet: measure(name, fleet, out, env) for fleet in FLEETS}
-                results["projects"][name] = found
+                out.mkdir()
+                if given.best:
+                    found = measure_best(name, out, env)
+                else:
+                    found = {fleet: measure(name, fleet, out, env) for fleet in FLEETS}
+                results.setdefault(kind, {})[name] = found
                 print(name, json.dumps(found), flush=True)
                 RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     write_section(PAGE, "gallery", section(results))

@@ -13,7 +13,7 @@ from mel_simulation.pages import fill, markdown_table
 from flwr_mel.cycle.options import Estimation, Robust, Rounds, Shards
 from flwr_mel.records import JsonlWriter, Stopping
 from flwr_mel.serverapp import MelStrategy
-from flwr_mel.solvers.rate import Rate
+from flwr_mel.solvers import Rate
 
 PAGE = Path(__file__).with_name("SETTINGS.md")
 ROOT = Path(__file__).parents[1]

@@ -142,7 +142,7 @@ class PaperFleet:
     """The paper's learners of one seed, cycle by cycle: the fleet that `flwr-mel` draws everywhere.
 
     Everything is a function of the seed and the cycle alone. Energy limits are drawn anew each cycle, as in
-    the paper; learners move only if told to.
+    the paper; learners move only with `mobility_m`.
 
     Parameters
     ----------

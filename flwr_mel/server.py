@@ -31,7 +31,6 @@ from flwr_mel.cycle.measure import Words
 from flwr_mel.cycle.settle import Reply, Update
 from flwr_mel.cycle.updates import Rejected, decode
 from flwr_mel.strategy import MelStrategy as Common
-from flwr_mel.task_words import task_words
 
 Results = list[tuple[ClientProxy, FitRes]]
 Failures = list[tuple[ClientProxy, FitRes] | BaseException]
@@ -67,11 +66,11 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         proposed = self.strategy.configure_fit(cycle, parameters, client_manager)
         clients = {client.cid: (client, ins) for client, ins in proposed}
         connected = {**client_manager.all(), **{cid: client for cid, (client, _) in clients.items()}}
-        unknown, awaited = self._meet(clients, connected)
+        unknown, awaited = self._begin(clients, connected)
         timeout_s = self.options.rounds.probe_timeout_s
         self._probes.ask([connected[cid] for cid in unknown], cycle, timeout_s)
         simulated = [cid for cid in self._probes.open if cid in connected and self.state.of(cid).simulated]
-        self._hear(self._probes.answers({*awaited, *simulated}, timeout_s))
+        self._answered(self._probes.answers({*awaited, *simulated}, timeout_s))
         tasks = self._plan(cycle, list(clients), len(connected), views(parameters))
         idle = [connected[cid] for cid in self._idle(tasks, clients) if cid in connected]
         self._probes.ask(idle, cycle + 1, timeout_s)
@@ -80,7 +79,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
             client, ins = clients[task.node]
             self._sent[task.node] = proxy = TaskProxy(client)
             # Instructions of the client's own: strategies share one object among all clients.
-            config = {**ins.config, **task_words(task, self.options)}
+            config = {**ins.config, **self._words(task)}
             instructions.append((proxy, FitIns(ins.parameters, config)))
         self._sent_at = monotonic()
         return instructions
@@ -251,7 +250,7 @@ class Probes:
         timeout_s : float
             How long.
         """
-        heard: dict[str, Words | None] = {}
+        came: dict[str, Words | None] = {}
         end = monotonic() + timeout_s
         while True:
             missing = self.open.intersection(awaited)
@@ -259,9 +258,9 @@ class Probes:
                 cid, answer = self._answers.get(timeout=max(end - monotonic(), 0.0) if missing else 0.0)
             except Empty:
                 self.open -= missing
-                return heard | dict.fromkeys(missing)
+                return came | dict.fromkeys(missing)
             if cid in self.open:
-                heard[cid] = answer
+                came[cid] = answer
                 self.open.remove(cid)
 
 

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from flwr_mel import wire
-from flwr_mel._text import printable
 from flwr_mel.cycle.average import weighted_average
-from flwr_mel.cycle.measure import Words
 from flwr_mel.cycle.settle import Reply, Update
 from flwr_mel.cycle.state import Task
 from flwr_mel.cycle.updates import Arrays, Rejected, decode
+from flwr_mel.grid import EXPIRED, Probes, TimedGrid, words_of
 from flwr_mel.records import CycleRecord
 from flwr_mel.strategy import MelStrategy as Common
-from flwr_mel.strategy import weight_key
-from flwr_mel.task_words import task_words
+from flwr_mel.wrapped import weight_key
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 _ROUND = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
-#: How Flower names numpy's format, and its error code for a message that outlived its time to live.
-_NUMPY, _EXPIRED = "numpy.ndarray", 3
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _PAUSE = 0.02, 1.0, 0.02
+#: How Flower names numpy's format.
+_NUMPY = "numpy.ndarray"
 
 
 @dataclass
@@ -72,12 +69,13 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         proposed = self.strategy.configure_train(cycle, arrays, config, grid)
         by_node = {str(message.metadata.dst_node_id): message for message in proposed}
         connected = {*map(str, grid.get_node_ids()), *by_node}
-        unknown, awaited = self._meet(by_node, connected)
-        self._probes.ask(unknown, cycle, grid, self.options.rounds.probe_timeout_s)
+        unknown, awaited = self._begin(by_node, connected)
+        timeout_s = self.options.rounds.probe_timeout_s
+        self._probes.ask(unknown, cycle, grid, timeout_s)
         simulated = [node for node in self._probes.open if self.state.of(node).simulated]
-        self._hear(self._probes.answers(grid, {*awaited, *simulated}, self.options.rounds.probe_timeout_s))
+        self._answered(self._probes.answers(grid, {*awaited, *simulated}, timeout_s))
         tasks = self._plan(cycle, list(by_node), len(connected), views(arrays))
-        self._probes.ask(self._idle(tasks, by_node), cycle + 1, grid, self.options.rounds.probe_timeout_s)
+        self._probes.ask(self._idle(tasks, by_node), cycle + 1, grid, timeout_s)
         deadline_s = None if self._record is None else self.options.deadline_s(self._record.cycle_time_s)
         if self._grid is not None:
             self._grid.deadline_s = deadline_s
@@ -93,7 +91,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         content = RecordDict(dict(template.content))
         configs = content.config_records
         name = next(iter(configs)) if len(configs) == 1 else wire.RECORD
-        content[name] = ConfigRecord({**configs.get(name, {}), **task_words(task, self.options)})
+        content[name] = ConfigRecord({**configs.get(name, {}), **self._words(task)})
         return Message(
             content,
             dst_node_id=template.metadata.dst_node_id,
@@ -229,173 +227,15 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         return loop
 
 
-class TimedGrid(Grid):
-    """A grid that notes when each reply came, and stops waiting at a deadline.
-
-    Parameters
-    ----------
-    grid : Grid
-        Carries the messages.
-    """
-
-    def __init__(self, grid: Grid) -> None:
-        self._carrier = grid
-        self.deadline_s: float | None = None
-        #: Seconds from sending the latest messages to their replies, by message id.
-        self.took_s: dict[str, float] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what only the grid below has."""
-        if name == "_carrier":  # not there yet, while being copied
-            raise AttributeError(name)
-        return getattr(self._carrier, name)
-
-    def set_run(self, run: Any) -> None:
-        """Pass on."""
-        self._carrier.set_run(run)
-
-    @property
-    def run(self) -> Any:
-        """Pass on."""
-        return self._carrier.run
-
-    def create_message(self, *given: Any, **more: Any) -> Message:
-        """Pass on."""
-        return self._carrier.create_message(*given, **more)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Pass on."""
-        return self._carrier.get_node_ids()
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Pass on."""
-        return self._carrier.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Pass on."""
-        return self._carrier.pull_messages(message_ids)
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Send messages and wait for the replies, at most until the timeout or the deadline."""
-        limits = [t for t in (timeout, self.deadline_s) if t is not None]
-        start = monotonic()
-        open_ids = {pushed for pushed in self.push_messages(messages) if pushed}  # None: not pushed
-        self.took_s, replies = {}, []
-        while open_ids:
-            for reply in self.pull_messages(open_ids):
-                answered = reply.metadata.reply_to_message_id
-                self.took_s[answered] = monotonic() - start
-                open_ids.discard(answered)
-                replies.append(reply)
-            waited = monotonic() - start
-            left = min(limits) - waited if limits else float("inf")
-            if left <= 0 or not open_ids:
-                break
-            sleep(min(pause_s(waited), left))
-        return replies
-
-
-def pause_s(waited: float) -> float:
-    """Return how long to wait before looking for replies again: a fiftieth of the time waited so far."""
-    return min(max(_PAUSE * waited, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-
-
-class Probes:
-    """Questions to clients about their capability, which they answer during the training.
-
-    A probe is a train message without a model: the mod answers it without calling the app.
-    """
-
-    def __init__(self) -> None:
-        #: Nodes whose answers are still to come, with the id of the probe.
-        self.open: dict[str, str] = {}
-
-    def ask(self, nodes: Collection[str], cycle: int, grid: Grid, timeout_s: float) -> None:
-        """Send probes and return at once; a client with an open probe is not asked again.
-
-        Parameters
-        ----------
-        nodes : collection of str
-            The clients.
-        cycle : int
-            The coming round.
-        grid : Grid
-            Carries the messages.
-        timeout_s : float
-            After which a probe expires.
-        """
-        probes = {
-            node: Message(
-                RecordDict({wire.RECORD: ConfigRecord({wire.PROBE: cycle})}),
-                dst_node_id=int(node),
-                message_type=MessageType.TRAIN,
-                ttl=timeout_s,
-            )
-            for node in nodes
-            if node not in self.open
-        }
-        if probes:
-            list(grid.push_messages(probes.values()))
-            self.open |= {node: probe.metadata.message_id for node, probe in probes.items()}
-
-    def answers(self, grid: Grid, awaited: Collection[str], timeout_s: float) -> dict[str, Words | None]:
-        """Return the answers that came; None for an awaited client that did not answer.
-
-        Parameters
-        ----------
-        grid : Grid
-            Carries the messages.
-        awaited : collection of str
-            Clients to wait for.
-        timeout_s : float
-            How long.
-        """
-        heard: dict[str, Words | None] = {}
-        start = monotonic()
-        while self.open:
-            node_of = {probe: node for node, probe in self.open.items()}
-            for reply in grid.pull_messages(list(node_of)):
-                node = node_of.get(reply.metadata.reply_to_message_id)
-                if node is not None and (reply.has_error() or str(reply.metadata.src_node_id) == node):
-                    del self.open[node]
-                    heard[node] = _answer(reply)
-            missing = [node for node in awaited if node in self.open]
-            waited = monotonic() - start
-            if not missing or waited >= timeout_s:
-                for node in missing:
-                    del self.open[node]
-                return heard | dict.fromkeys(missing)
-            sleep(min(pause_s(waited), timeout_s - waited))
-        return heard
-
-
-def _answer(reply: Message) -> Words | None:
-    """Return the words of an answer; what came instead of one is the problem."""
-    if not reply.has_error():
-        return _words(reply)
-    if reply.error.code == _EXPIRED:
-        return None
-    reason = " ".join((reply.error.reason or "").split())
-    return {wire.PROBLEM: f"it has no mel_mod: the probe failed with {printable(reason, 200)}"}
-
-
-def _words(reply: Message) -> dict[str, object]:
-    """Return what the mod attached to a reply."""
-    record = reply.content.config_records.get(wire.RECORD) if reply.has_content() else None
-    return {} if record is None else dict(record)
-
-
 def _read(reply: Message, key: str, round_trip_s: float | None) -> Reply | None:
     """Return a reply in neutral terms; None: it expired."""
     if reply.has_error():
-        if reply.error.code == _EXPIRED:
+        if reply.error.code == EXPIRED:
             return None
         return Reply(
             error=" ".join((reply.error.reason or "no reason given").split()), round_trip_s=round_trip_s
         )
-    words, examples = _words(reply), None
+    words, examples = words_of(reply), None
     for metrics in reply.content.metric_records.values():
         examples = metrics.get(key, examples)
     if not reply.content.array_records:

@@ -8,48 +8,36 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from time import time
+from time import monotonic, time
 from typing import Any, ClassVar
 
-from flwr_mel._validate import Phrase, complain
+from flwr_mel import wire
+from flwr_mel._npy import write_npy
+from flwr_mel._validate import complain
 from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
 from flwr_mel.cycle.errors import NoWork, failed_text, unable_text
 from flwr_mel.cycle.measure import Words
+from flwr_mel.cycle.messages import PLAN, STATISTICS, TURNS, final_line, round_line
 from flwr_mel.cycle.options import Average, Estimation, Options, Robust, Rounds, Shards
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, Update, settle
-from flwr_mel.cycle.state import State, Task, hear, meet
+from flwr_mel.cycle.state import State, Task, with_answers, with_nodes
 from flwr_mel.cycle.updates import Arrays, not_finite
 from flwr_mel.devices import Device, Measured
 from flwr_mel.records import Callback, CycleRecord, Outcome, title
-from flwr_mel.solvers.exact import Exact
-from flwr_mel.solvers.rate import Rate
+from flwr_mel.solvers import Exact, Rate
+from flwr_mel.wrapped import check_average, check_strategy, steps_statistics
 
 log = logging.getLogger("flwr.mel")
 
 #: Records that `MelStrategy.records` keeps: memory must not grow with the number of rounds.
 KEEP_RECORDS = 100
-#: Clients are equally fast if their times per sample differ by less than this factor.
-_EQUAL = 1.5
 #: Probes to clients without a task, per round.
 _PROBES = 200
 _EXACT, _ROBUST, _ROUNDS = Exact(), Robust(), Rounds()
-_SHORT = (
-    "rounds are short now: {:.3g} s and {:,} samples. Count time, energy or accuracy instead of rounds: "
-    "callbacks=[Stopping(time_s=...)] with a large num_rounds"
-)
-#: Strategies of Flower whose updates are not arrays in numpy's format, by name: some cannot be imported here.
-_NO_ARRAYS = {
-    "FedXgbBagging": "trees",
-    "FedXgbCyclic": "trees",
-    "FedXgbNnAvg": "trees",
-    "FedAvgAndroid": "buffers of TensorFlow Lite",
-}
-#: Strategies of Flower that do not average by weights.
-_NO_AVERAGE = {"Bulyan", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "QFedAvg"}
 
 
 class MelStrategy:
@@ -66,7 +54,7 @@ class MelStrategy:
         A strategy of the same API. It samples the clients and aggregates their updates.
     cycle_time_s : float or "best", optional
         T: all clients reply within this time. None: derived from the first round. "best": short rounds whose
-        T and samples follow from the costs; see `flwr_mel.solvers.rate.Rate`.
+        T and samples follow from the costs; see `flwr_mel.solvers.Rate`.
     total_samples : int, optional
         d, for all connected clients together; a round with some of them gets its share. None: all data.
     staleness : int, optional
@@ -122,7 +110,7 @@ class MelStrategy:
         callbacks: Iterable[Callback] = (),
         seed: int = 0,
     ) -> None:
-        _check_inner(strategy, self._kind, self._other)
+        check_strategy(strategy, self._kind, self._other, MelStrategy)
         self.options = Options(
             cycle_time_s=cycle_time_s,
             total_samples=total_samples,
@@ -139,7 +127,7 @@ class MelStrategy:
             rounds=rounds,
             seed=seed,
         )
-        _check_average(strategy, self.options.average)
+        check_average(strategy, self.options.average)
         self.strategy = strategy
         self.callbacks = _callables(callbacks)
         self.state = State()
@@ -148,6 +136,8 @@ class MelStrategy:
         self.on_round: list[Callable[[CycleRecord, Arrays], None]] = []
         self._record: CycleRecord | None = None
         self._settled = True
+        #: When the latest replies were there, by the server's clock; None in simulated time.
+        self._ended_at: float | None = None
         #: As sent to the clients; after a round the new one.
         self._model: Arrays = {}
         self._offset, self._resumed = 0, False
@@ -166,6 +156,11 @@ class MelStrategy:
     def stopped(self) -> str:
         """Why training stopped; "" while it goes on."""
         return self.state.stopped
+
+    @property
+    def _in_turns(self) -> bool:
+        """Whether clients of the simulation wait for one another."""
+        return TURNS in self.state.warned
 
     def cycle_of(self, server_round: int) -> int:
         """Return the number of a round, those before a resume included."""
@@ -203,32 +198,36 @@ class MelStrategy:
 
     # --- one round ------------------------------------------------------------------------------------
 
-    def _meet(self, nodes: Collection[str], connected: Collection[str]) -> tuple[list[str], list[str]]:
+    def _begin(self, nodes: Collection[str], connected: Collection[str]) -> tuple[list[str], list[str]]:
         """Begin a round; return the clients to probe, and those whose answers the round waits for.
 
         It waits while fewer than half of the clients are known, and not for a client that never answered.
         """
         self._close()
-        self.state = meet(self.state, {*nodes, *connected})
+        self.state = with_nodes(self.state, {*nodes, *connected})
         unknown = [node for node in nodes if not self.state.of(node).answered]
         silent = [node for node in unknown if self.state.of(node).problem]
         wait = 2 * len(unknown) > len(nodes)
         return unknown, [node for node in unknown if wait and node not in silent]
 
-    def _hear(self, answers: Mapping[str, Words | None]) -> None:
+    def _answered(self, answers: Mapping[str, Words | None]) -> None:
         """Take in what clients report about themselves."""
-        self.state = hear(self.state, self.options, answers)
+        self.state = with_answers(self.state, self.options, answers)
 
     def _plan(self, cycle: int, nodes: Sequence[str], connected: int, model: Arrays) -> tuple[Task, ...]:
         """Plan the round and log it."""
         self._model = model
+        if self._ended_at is not None:
+            self.state = self.state.paused(monotonic() - self._ended_at)
         self.state, tasks, record = plan(self.state, self.options, cycle, nodes, connected)
         if any(not self.state.of(node).simulated for node in nodes):
             record.began_at = time()
         self._record, self._settled = record, False
-        if self.options.best and tasks and tasks[0].samples and "best" not in self.state.warned:
-            self.state = replace(self.state, warned=self.state.warned | {"best"})
-            log.info("%s", _SHORT.format(record.cycle_time_s, record.total_samples))
+        if tasks and record.notes and PLAN not in self.state.warned:
+            self.state = replace(self.state, warned=self.state.warned | {PLAN})
+            log.warning("round %d: %s", cycle, "; ".join(record.notes))
+            if self.options.best and steps_statistics(self.strategy, model):
+                log.warning(STATISTICS)
         for row in record.learners:
             log.debug("round %d, %s", cycle, row.describe())
         if not tasks:
@@ -236,6 +235,19 @@ class MelStrategy:
                 "round %d: no client has a task: %s", cycle, "; ".join(record.notes) or _reasons(record)
             )
         return tasks
+
+    def _words(self, task: Task) -> dict[str, Any]:
+        """Return the keys and values of a task, with its shard if it has one. Arrays keep their types."""
+        words: dict[str, Any] = {wire.CYCLE: task.cycle, wire.SEED: task.seed}
+        if self.options.rounds.epochs_key is not None:
+            words[wire.EPOCHS_KEY] = self.options.rounds.epochs_key
+        if task.baseline:
+            return words | {wire.BASELINE: 1}
+        words |= {wire.EPOCHS: task.epochs, wire.SAMPLES: task.samples}
+        if task.shard is not None and self.options.shards is not None:
+            for i, array in enumerate(self.options.shards.arrays):
+                words[f"{wire.SHARD}{i}"] = write_npy(array[task.shard])
+        return words
 
     def _idle(self, tasks: Sequence[Task], nodes: Iterable[str]) -> list[str]:
         """Return clients to probe during the round: those without a task, and others that are not known."""
@@ -258,11 +270,12 @@ class MelStrategy:
             self._record = None
             raise
         record = self._record
+        self._ended_at = None if record.waited_s is None else monotonic()
         for row in record.failures:
             log.warning("round %d, %s %s: %s", record.cycle, title(row.learner), row.outcome, row.reason)
         for text in record.notes[before:]:
             log.warning("%s", text)
-        log.info("%s", round_line(record))
+        log.info("%s", round_line(record, in_turns=self._in_turns))
         return updates
 
     def _accept(self, model: Arrays | None) -> bool:
@@ -322,59 +335,8 @@ class MelStrategy:
             notes = "; ".join(last.notes)
             skipped = [(row.learner, row.reason or notes) for row in last.learners]
             raise NoWork(failed_text(last.asked) if last.asked else unable_text(skipped, ""))
-        if line := final_line(self.records):
+        if line := final_line(self.records, in_turns=self._in_turns):
             log.info("%s", line)
-
-
-def round_line(record: CycleRecord) -> str:
-    """Return the log line of a round."""
-    times = "baseline" if record.status == "baseline" else f"{record.makespan_s:.3g} s planned"
-    if record.waited_s is not None:
-        times += f", {record.waited_s:.3g} s actual"
-    used, skipped, late = (record.count(x) for x in (Outcome.USED, Outcome.SKIPPED, Outcome.LATE))
-    clients = f"{used} of {len(record.learners)} clients used"
-    clients += f", {skipped} skipped" if skipped else ""
-    clients += f", {late} late" if late else ""
-    work = ""
-    if record.baseline_s and record.status != "baseline" and record.waited_s is not None:
-        work = f"; {record.waited_s / record.baseline_s:.0%} of the baseline round's time"
-    return f"round {record.cycle}: {times}; {clients}{work}"
-
-
-def final_line(records: Iterable[CycleRecord]) -> str:
-    """Return what planning gained over the baseline round; "" where there was none."""
-    planned = [r for r in records if r.baseline_s and r.waited_s is not None and r.status != "baseline"]
-    if not planned:
-        return ""
-    actual = sum(r.waited_s or 0.0 for r in planned) / len(planned)
-    before = sum(r.baseline_s or 0.0 for r in planned) / len(planned)
-    if actual < 0.95 * before:
-        return f"rounds took {actual:.3g} s instead of {before:.3g} s"
-    return f"no gain: {_no_gain(planned[-1])}. Rounds took {actual:.3g} s, the baseline round {before:.3g} s"
-
-
-def _no_gain(record: CycleRecord) -> str:
-    """Return why rounds are as long as without planning."""
-    if own := sum(row.baseline for row in record.asked):
-        return f"{own} of {len(record.asked)} clients do not follow their tasks, see the warnings above"
-    paces = [row.time_s / (row.epochs * row.samples) for row in record.asked if row.time_s]
-    if paces and max(paces) < _EQUAL * min(paces):
-        return "all clients are equally fast"
-    return "as much work does not fit into less time"
-
-
-def layers(strategy: object) -> Iterator[object]:
-    """Yield a strategy and, from outside to inside, those that it wraps as its `strategy`."""
-    inner: object = strategy
-    while inner is not None:
-        yield inner
-        inner = inner.__dict__.get("strategy") if hasattr(inner, "__dict__") else None
-
-
-def weight_key(strategy: object) -> str:
-    """Return the metric that the wrapped strategy weights by (Message API)."""
-    keys = (getattr(layer, "weighted_by_key", None) for layer in layers(strategy))
-    return next((key for key in keys if isinstance(key, str)), "num-examples")
 
 
 def _reasons(record: CycleRecord) -> str:
@@ -383,47 +345,6 @@ def _reasons(record: CycleRecord) -> str:
         "; ".join(dict.fromkeys(row.reason for row in record.learners if row.reason))
         or "no client is connected"
     )
-
-
-def _names(layer: object) -> set[str]:
-    """Return the names of an object's class and of those that it descends from."""
-    return {kind.__name__ for kind in type(layer).__mro__}
-
-
-def _check_inner(strategy: object, kind: type, other: str) -> None:
-    """Reject what cannot be wrapped, with the reason."""
-    home = kind.__module__.rsplit(".", 1)[0]
-    if isinstance(strategy, type):
-        got = Phrase(f"the class {strategy.__name__}")
-        raise complain("strategy", "a strategy object", got, f"Write MelStrategy({strategy.__name__}(...)).")
-    if isinstance(strategy, MelStrategy):
-        raise complain(
-            "strategy", "a strategy of Flower or your own", Phrase("a MelStrategy"), "Wrap it once."
-        )
-    if not isinstance(strategy, kind):
-        rule = f"a {home}.Strategy object"
-        raise complain("strategy", rule, strategy, f"For strategies of Flower's other API use {other}.")
-    for layer in layers(strategy):
-        if isinstance(layer, MelStrategy):
-            raise complain("strategy", "a strategy without a MelStrategy inside", strategy, "Wrap it once.")
-        for name in sorted(_names(layer) & set(_NO_ARRAYS)):
-            got = Phrase(f"{type(layer).__name__}, whose updates are {_NO_ARRAYS[name]}")
-            raise complain(
-                "strategy", "a strategy whose updates are arrays", got, "Use it without MelStrategy."
-            )
-        if getattr(layer, "accountant", None) is not None:
-            rule = "a strategy without a privacy accountant, which needs equal weights, while d_k are unequal"
-            got = Phrase(f"{type(layer).__name__} with one")
-            raise complain("strategy", rule, got, "Leave the accountant out, or use it without MelStrategy.")
-
-
-def _check_average(strategy: object, average: Average) -> None:
-    """Reject an average that the wrapped strategy would undo."""
-    *_, inner = layers(strategy)
-    names = _names(inner)
-    if average is not Average.SAMPLES and ("FedAvg" not in names or names & _NO_AVERAGE):
-        rule = f"'samples' around {type(inner).__name__}, which does not average updates by their weights"
-        raise complain("average", rule, str(average), "Wrap FedAvg, FedProx, FedAvgM, FedAdam or the like.")
 
 
 def _callables(callbacks: Any) -> list[Callback]:

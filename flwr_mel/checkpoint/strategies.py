@@ -26,7 +26,8 @@ from flwr_mel.checkpoint.files import lock, pack, read, write
 from flwr_mel.cycle.state import State
 from flwr_mel.cycle.updates import Arrays
 from flwr_mel.records import CycleRecord
-from flwr_mel.strategy import KEEP_RECORDS, layers
+from flwr_mel.strategy import KEEP_RECORDS
+from flwr_mel.wrapped import layers
 
 log = logging.getLogger("flwr.mel")
 

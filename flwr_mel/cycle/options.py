@@ -14,8 +14,7 @@ from flwr_mel._validate import Phrase, complain, count, number
 from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
 from flwr_mel.devices import Device, Measured
-from flwr_mel.solvers.exact import Exact
-from flwr_mel.solvers.rate import Rate
+from flwr_mel.solvers import Exact, Rate
 
 
 class OnInfeasible(StrEnum):

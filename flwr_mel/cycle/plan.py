@@ -1,7 +1,8 @@
 """Plan a cycle: from what is known about the learners to one task each.
 
-A learner whose costs are not known yet does the project's own work once, which is measured: its baseline. All
-others get epochs and samples from one verified allocation (`flwr_mel.allocation.allocate`).
+A learner whose costs are not known yet does the project's own work once, which is measured: its baseline.
+With T = "best" or shards a small task is measured instead. All others get epochs and samples from one
+verified allocation (`flwr_mel.allocation.allocate`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -17,15 +17,14 @@ from flwr_mel._validate import MAX_COUNT, IntArray
 from flwr_mel.allocation import AllocationProblem, Infeasible, Solution, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.limiting import limiting
-from flwr_mel.allocation.problem import Limits
-from flwr_mel.costs import Coefficients
 from flwr_mel.cycle.errors import NoWork, unable_text
-from flwr_mel.cycle.fleet import LEAST_BEST, Fleet, Follows
+from flwr_mel.cycle.fleet import Fleet, Follows, held, unable, unmeasured
+from flwr_mel.cycle.messages import PLAN, SHORT_ROUNDS
 from flwr_mel.cycle.options import OnInfeasible, Options
-from flwr_mel.cycle.round_time import Pace, round_time
+from flwr_mel.cycle.round_time import best_in_pace, round_time
 from flwr_mel.cycle.state import Learner, State, Task
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
-from flwr_mel.solvers.rate import BestRound, Rate, best_round
+from flwr_mel.solvers.rate import LEAST
 
 Rows = Mapping[str, LearnerRecord]
 
@@ -50,15 +49,15 @@ def plan(
     """
     learners = state.present(nodes)
     record = CycleRecord(cycle, staleness=options.staleness)
-    record.learners = [LearnerRecord(x.label, x.node, held=_held(x, options)) for x in learners]
+    record.learners = [LearnerRecord(x.label, x.node, held=held(x, options)) for x in learners]
     rows = {x.key: row for x, row in zip(learners, record.learners, strict=True)}
-    reasons = {x.key: _unable(x, options) for x in learners}
+    reasons = {x.key: unable(x, options) for x in learners}
     for key, reason in reasons.items():
         rows[key].reason = reason
     ready = [x for x in learners if not reasons[x.key]]
     _check_shards(ready, options)
-    first = [x for x in ready if _unmeasured(x, options)]
-    known = [x for x in ready if not _unmeasured(x, options)]
+    first = [x for x in ready if unmeasured(x, options)]
+    known = [x for x in ready if not unmeasured(x, options)]
     if learners and not ready and not state.trained:
         raise NoWork(unable_text([(x.label, reasons[x.key]) for x in learners]))
     follows = Follows.of(state.learners.values(), options)
@@ -74,9 +73,9 @@ def plan(
         if fleet is not None:
             part = len(nodes) / max(connected, len(nodes))
             tasks = _allocated(options, record, fleet, rows, part)
-    if options.shards is not None:
-        tasks += [_first_shard(options, x, k, rows[x.key], cycle) for k, x in enumerate(first)]
-        first = []
+    small = [x for x in first if _starts_small(x, options)]
+    tasks += [_first_task(options, x, k, rows[x.key], cycle) for k, x in enumerate(small)]
+    first = [x for x in first if not _starts_small(x, options)]
     for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
         rows[x.key].baseline = True
         rows[x.key].time_s, rows[x.key].energy_j = _own_work(x)
@@ -109,51 +108,20 @@ def _check_shards(learners: Sequence[Learner], options: Options) -> None:
         )
 
 
-def _held(x: Learner, options: Options) -> int | None:
-    """Return n_k as far as it is known and allowed to count."""
-    if options.shards is not None or x.data is None:
-        return None
-    return min(x.data, options.robust.max_samples or MAX_COUNT)
+def _starts_small(x: Learner, options: Options) -> bool:
+    """Whether a learner is measured with a small task instead of the project's own work."""
+    return options.shards is not None or (options.best and x.chooses is not False)
 
 
-def _unable(x: Learner, options: Options) -> str:
-    """Return why a learner cannot be given work; "" if it can."""
-    private = options.shards is not None and not options.shards.over_tls
-    described = x.capability is not None and x.capability.device is not None
-    reasons = (
-        (x.data == 0, "it declares that it has no samples"),
-        (private and not x.answered, "it has not answered, so it may be outside the simulation"),
-        (private and not x.modded, "it has no mel_mod, so it may be outside the simulation"),
-        (x.estimate is not None, ""),
-        (described and options.workload is None, _NEEDS_WORKLOAD),
-        (not x.answered, x.problem or "it has not answered yet"),
-        (not x.modded, x.problem or "it has no mel_mod"),
-        (x.problem.startswith("its capability was rejected"), x.problem),
-    )
-    return next((reason for applies, reason in reasons if applies), "")
-
-
-_NEEDS_WORKLOAD = (
-    "it reports physical values (clock, link, power), so MelStrategy needs workload=, e.g. "
-    "Workload.mlp((784, 300, 10)), to turn them into time and energy"
-)
-
-
-def _unmeasured(x: Learner, options: Options) -> bool:
-    """Whether a learner has to be measured before it can be planned for."""
+def _first_task(options: Options, x: Learner, place: int, row: LearnerRecord, cycle: int) -> Task:
+    """Return a small task with which a learner without costs is measured."""
+    samples, shard = options.min_samples or LEAST, None
     if options.shards is not None:
-        return x.estimate is None
-    unknown_data = options.total_samples is None and x.data is None
-    return x.estimate is None or unknown_data or (options.cycle_time_s is None and x.baseline_s is None)
-
-
-def _first_shard(options: Options, x: Learner, place: int, row: LearnerRecord, cycle: int) -> Task:
-    """Return a small task with which a learner without local data and without costs is measured."""
-    samples = min(options.min_samples or LEAST_BEST, len(options.shards or ()))
-    rows = np.random.default_rng([options.seed, cycle, place]).permutation(len(options.shards or ()))
+        samples = min(samples, len(options.shards))
+        rows = np.random.default_rng([options.seed, cycle, place]).permutation(len(options.shards))
+        shard = rows[:samples]
     row.epochs, row.samples = 1, samples
-    seed = draw_seed(options.seed, cycle, x.name)
-    return Task(x.node, x.key, cycle, 1, samples, seed, shard=rows[:samples])
+    return Task(x.node, x.key, cycle, 1, samples, draw_seed(options.seed, cycle, x.name), shard=shard)
 
 
 def _own_work(x: Learner) -> tuple[float, float]:
@@ -193,7 +161,7 @@ def _set_time(
     now_s = own_s = max((x.baseline_s or 0.0 for x in fixed), default=0.0)
     if fleet is not None:
         costs = fleet.expected()
-        own = fleet.own_epochs if fleet.epochs_told else np.ones_like(fleet.own_epochs)
+        own = fleet.own_epochs if fleet.epochs_followed else np.ones_like(fleet.own_epochs)
         derived = round_time(
             costs,
             own,
@@ -214,47 +182,23 @@ def _best(
 ) -> tuple[State, list[Task]]:
     """Choose T, participants and samples together."""
     shared = MAX_COUNT if options.shards is None else len(options.shards) // len(fleet.learners)
-    held = np.minimum(fleet.data, max(shared, 1))
+    most = np.minimum(fleet.data, max(shared, 1))
     found, pace = best_in_pace(
         state.pace,
         fleet.costs,
         fleet.expected(),
         fleet.energy_limit_j,
-        held,
+        most,
         fleet.min_samples,
         options.rate,
+        state.pause_s,
     )
     record.cycle_time_s = found.cycle_time_s
     tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)
     record.asked_samples = record.total_samples
+    if PLAN not in state.warned:
+        record.notes.append(SHORT_ROUNDS.format(record.cycle_time_s, record.total_samples))
     return replace(state, pace=pace), tasks
-
-
-def best_in_pace(
-    pace: Pace,
-    costs: Coefficients,
-    expected: Coefficients,
-    energy_limit_j: Limits,
-    held: IntArray,
-    min_samples: int,
-    rate: Rate,
-) -> tuple[BestRound, Pace]:
-    """Return the round with the fastest learning, whose T changes only as much as `Pace` allows.
-
-    Parameters
-    ----------
-    pace : Pace
-        What is remembered of T.
-    costs, expected : Coefficients
-        To plan with, and without the margin of the on-time promise: T follows from these.
-    energy_limit_j, held, min_samples, rate
-        As for `best_round`.
-    """
-    choose = partial(
-        best_round, energy_limit_j=energy_limit_j, max_samples=held, min_samples=min_samples, objective=rate
-    )
-    time_s, pace = pace.next(choose(expected).cycle_time_s)
-    return choose(costs, cycle_time_s=time_s), pace
 
 
 def _allocated(options: Options, record: CycleRecord, fleet: Fleet, rows: Rows, part: float) -> list[Task]:
@@ -333,8 +277,8 @@ def _solved(problem: AllocationProblem, options: Options, record: CycleRecord) -
 
 def _check_workable(state: State, options: Options, follows: Follows) -> None:
     """Raise if the given T is too short for every connected client and no task was ever planned."""
-    able = [x for x in map(state.of, state.keys) if not _unable(x, options)]
-    known = [x for x in able if not _unmeasured(x, options) and not x.fixed]
+    able = [x for x in map(state.of, state.keys) if not unable(x, options)]
+    known = [x for x in able if not unmeasured(x, options) and not x.fixed]
     if options.time_s is None or state.planned or not known or len(known) < len(able):
         return
     shortest = float(Fleet.of(known, options, follows).least_s().min())
@@ -355,7 +299,7 @@ def _tasks(
     solution: Solution,
 ) -> list[Task]:
     """Write an allocation into the record and return its tasks."""
-    epochs = solution.epochs if fleet.epochs_told else solution.epochs * fleet.own_epochs
+    epochs = solution.epochs if fleet.epochs_followed else solution.epochs * fleet.own_epochs
     limits = limiting(problem, solution.epochs, solution.samples)
     for k, x in enumerate(fleet.learners):
         row = rows[x.key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from flwr_mel._text import printable
@@ -10,9 +10,10 @@ from flwr_mel.cycle.average import Work, blend
 from flwr_mel.cycle.errors import NoWork, failed_text
 from flwr_mel.cycle.estimate import Estimate
 from flwr_mel.cycle.measure import Report, Words, measurement, whole
-from flwr_mel.cycle.options import Average, Options
-from flwr_mel.cycle.state import Learner, State, hear
-from flwr_mel.cycle.updates import Arrays, Rejected, check, expected_layout, norm, oversized, scaled
+from flwr_mel.cycle.messages import advised
+from flwr_mel.cycle.options import Options
+from flwr_mel.cycle.state import Learner, State, with_answers
+from flwr_mel.cycle.updates import Arrays, Rejected, check, expected_layout, norm, oversized, same, scaled
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
 # A learner does the same work whatever its task is if over so many tasks the task varied by this factor, and
@@ -23,8 +24,9 @@ _COUNTS, _COUNTS_VARIED = 2, 1.3
 _COLD_START = 2.0
 # Counted epochs that differ more than this from the task's are not the task's. One more may be an evaluation.
 _OTHER_EPOCHS = 1.5
-# Data hardly count if their share in the model is less than this part of their share in all data.
-_HARDLY, _FROM_CYCLE = 0.1, 3
+# A client waited for the worker of another if it began later than the first by more than this share of the
+# longest task, and within this share of the longest task after the other ended. Shorter tasks say nothing.
+_LATE, _HANDOVER, _SHORTEST_S = 0.5, 0.2, 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,10 +102,16 @@ def settle(
         From sending the tasks to the last reply, by the server's clock.
     """
     record = replace(record, learners=[replace(row) for row in record.learners], notes=list(record.notes))
+    replies = {row.node: replies[row.node] for row in record.asked if row.node in replies}
     good = _checked(record, replies, model, options)
-    learned = [_learned(state.of(row.node), row, replies.get(row.node), options) for row in record.asked]
+    times = _times(replies)
+    # In the first round the processes of the clients are only starting.
+    overhead_s = _overhead_s(times) if record.cycle > 1 else 0.0
+    learned = [
+        _learned(state.of(row.node), row, replies.get(row.node), options, overhead_s) for row in record.asked
+    ]
     rested = [_rested(state.of(row.node), options) for row in record.learners if not row.asked]
-    state = state.having([*learned, *rested])
+    state = state.with_learners([*learned, *rested])
     if record.baseline_s and learned:
         record.baseline_s = max(x.own_s for x in learned)
     updates = _weighted(state, record, good, model, options)
@@ -111,10 +119,14 @@ def settle(
     record.waited_s = None if virtual else waited_s
     _add_up(record, options)
     # After `_learned`: the plan rests on what was reported before.
-    state = hear(
-        state, options, {row.node: replies[row.node].words for row in record.asked if row.node in replies}
+    state = with_answers(state, options, {node: reply.words for node, reply in replies.items()})
+    state = advised(
+        state,
+        options,
+        record,
+        unchanged=[node for node, arrays in good.items() if same(arrays, model)],
+        waiting=[] if virtual else [node for node in _in_turns(times) if state.of(node).simulated],
     )
-    state = _remarks(state, options, record)
     state = replace(
         state,
         cycle=record.cycle,
@@ -133,11 +145,10 @@ def _checked(
     record: CycleRecord, replies: Mapping[str, Reply], model: Arrays, options: Options
 ) -> dict[str, Arrays]:
     """Write outcome and weight of each reply into its row; return the arrays that can be averaged."""
-    came = {row.node: replies[row.node] for row in record.asked if row.node in replies}
-    expected = expected_layout(model, [x.arrays for x in came.values() if x.arrays is not None])
+    expected = expected_layout(model, [x.arrays for x in replies.values() if x.arrays is not None])
     good: dict[str, Arrays] = {}
     for row in record.asked:
-        reply = came.get(row.node)
+        reply = replies.get(row.node)
         if reply is None:
             row.outcome, row.reason = Outcome.LATE, "no reply in time"
         elif reply.error or reply.arrays is None:
@@ -169,7 +180,35 @@ def _weight(row: LearnerRecord, reply: Reply, options: Options) -> int:
     return weight if options.robust.max_samples is None else min(weight, options.robust.max_samples)
 
 
-def _learned(x: Learner, row: LearnerRecord, reply: Reply | None, options: Options) -> Learner:
+def _times(replies: Mapping[str, Reply]) -> dict[str, tuple[float, float]]:
+    """Return by node when the app began and ended, in seconds after the tasks were sent."""
+    pairs = {node: (x.round_trip_s, Report.parse(x.words).train_s) for node, x in replies.items()}
+    return {node: (end - took, end) for node, (end, took) in pairs.items() if end and took and took <= end}
+
+
+def _overhead_s(times: Mapping[str, tuple[float, float]]) -> float:
+    """Return what Flower's simulation adds to the time in the app of a client that waits for no other."""
+    return min((begin for begin, _ in times.values()), default=0.0)
+
+
+def _in_turns(times: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return the nodes that began late and just when another ended: they waited for its worker."""
+    longest = max((end - begin for begin, end in times.values()), default=0.0)
+    if longest < _SHORTEST_S:
+        return []
+    # Until then messages are only under way.
+    first = min(begin for begin, _ in times.values())
+    ends = [end for _, end in times.values()]
+    return [
+        node
+        for node, (begin, _) in times.items()
+        if begin - 2 * first > _LATE * longest and any(abs(begin - end) < _HANDOVER * longest for end in ends)
+    ]
+
+
+def _learned(
+    x: Learner, row: LearnerRecord, reply: Reply | None, options: Options, overhead_s: float
+) -> Learner:
     """Return what is known about a learner after its task; complete its row."""
     learning = options.learning(declared=x.costs is not None)
     if reply is None:
@@ -179,7 +218,9 @@ def _learned(x: Learner, row: LearnerRecord, reply: Reply | None, options: Optio
     row.samples_used, row.epochs_done = report.used, report.epochs_done
     if row.outcome is not Outcome.USED:
         return x
-    seconds = report.train_s if x.simulated else reply.round_trip_s or report.train_s
+    seconds = reply.round_trip_s or report.train_s
+    if x.simulated and report.train_s is not None:
+        seconds = report.train_s + overhead_s  # without the time for which the message waited for a worker
     if options.shards is None:
         x = _followed(x, row, report, reply.examples)
     if seconds is None:
@@ -192,10 +233,11 @@ def _learned(x: Learner, row: LearnerRecord, reply: Reply | None, options: Optio
         row.time_s = row.time_s or seconds
         x = replace(x, baseline_s=seconds if x.baseline_s is None else (x.baseline_s + seconds) / 2)
     if x.estimate is None or _cold_start(x, epochs, used, seconds):
-        train_s = None if x.simulated else report.train_s
-        first = Estimate.measured(epochs, used, seconds, options.learning(declared=False), train_s=train_s)  # type: ignore[arg-type]
+        learning = options.learning(declared=False)
+        first = Estimate.measured(epochs, used, seconds, learning, train_s=report.train_s)  # type: ignore[arg-type]
         own_s = first.expected(x.own_epochs or 1, x.data or used)
-        return replace(x, estimate=first, baseline_s=x.baseline_s and min(x.baseline_s, own_s))
+        seen = x.seen if x.estimate is None else x.seen[1:]  # without the time to load
+        return replace(x, estimate=first, baseline_s=x.baseline_s and min(x.baseline_s, own_s), seen=seen)
     return replace(x, estimate=x.estimate.observe(epochs, used, seconds, learning, joules=report.joules))
 
 
@@ -291,70 +333,3 @@ def _add_up(record: CycleRecord, options: Options) -> None:
     planned = max((row.time_s for row in asked), default=0.0)
     record.makespan_s = max(record.cycle_time_s, planned) if missing else planned
     record.energy_j = float(sum(row.energy_j for row in asked))
-
-
-_READ = (
-    "Let the client read its epochs from the run config or the message under a usual name such as "
-    "local-epochs, name the key with Rounds(epochs_key=...), or use Assignment.from_message(message).epochs"
-)
-_CHOOSE = (
-    "One more line in the client lets slow devices use fewer samples: loader = "
-    "Assignment.from_message(message).loader(loader), or rows = "
-    "Assignment.from_message(message).choose(len(data)); classic API: Assignment.from_config(config)"
-)
-
-
-def _remarks(state: State, options: Options, record: CycleRecord) -> State:
-    """Note once each what a user should know about how the clients follow their tasks."""
-    used = {row.node: state.of(row.node) for row in record.asked if row.outcome is Outcome.USED}
-    rows = [row for row in record.asked if row.node in used]
-    data, model = sum(row.held or 0 for row in rows), sum(row.share for row in rows)
-    federated = options.shards is None
-    found: dict[str, tuple[Sequence[LearnerRecord], str]] = {
-        "report": (
-            [row for row in rows if row.baseline and row.train_s is None],
-            "the reply has no report, so the client cannot be measured and keeps doing its own work. Put "
-            "mel_mod first in ClientApp(mods=[...])",
-        ),
-        "epochs": (
-            [row for row in rows if federated and used[row.node].reads is False],
-            f"the app does not follow its epochs, so its own number of epochs is planned. {_READ}",
-        ),
-        "samples": (
-            [row for row in rows if federated and used[row.node].chooses is False],
-            f"the app uses all its samples in every round, so samples are not planned. {_CHOOSE}",
-        ),
-        "fixed": (
-            [row for row in rows if used[row.node].fixed],
-            "the app does the same work for every task (max_steps, or a fixed number of epochs?), so its own "
-            f"work is planned. {_READ}",
-        ),
-        "share": (
-            [
-                row
-                for row in rows
-                if record.cycle >= _FROM_CYCLE
-                and data
-                and model
-                and row.share / model < _HARDLY * (row.held or 0) / data
-            ],
-            "its data have little weight in the model, so labels that only it holds may not be learned. "
-            "Use a longer cycle_time_s or a larger min_samples"
-            + ("" if options.average is Average.NOVA_HELD else ", or use average='nova-held'"),
-        ),
-        "bounded": ([row for row in rows if row.bounded], "bounded by Robust(...); see the records"),
-        "problem": (
-            [row for row in rows if used[row.node].problem],
-            next((x.problem for x in used.values() if x.problem), ""),
-        ),
-    }
-    new = {kind: (some, text) for kind, (some, text) in found.items() if some and kind not in state.warned}
-    record.notes += [f"{_names(some)}: {text}" for some, text in new.values()]
-    return replace(state, warned=state.warned | set(new))
-
-
-def _names(rows: Sequence[LearnerRecord]) -> str:
-    """Name a few clients and count the others."""
-    named = ", ".join(printable(row.learner) for row in rows[:3])
-    word = "client" if len(rows) == 1 else "clients"
-    return f"{word} {named}" + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median_low
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,8 @@ from flwr_mel.cycle.round_time import Pace
 
 #: A baseline time is corrected if later tasks suggest less than this part of it.
 _CLEARLY_LESS = 0.8
+#: How many pauses between rounds are remembered.
+_PAUSES = 5
 #: How many learners that left are remembered at least.
 _MOST_ABSENT = 1000
 
@@ -142,6 +145,9 @@ class State:
         Time and energy since the start.
     pace : Pace
         What the derived cycle time depends on, where T is not given.
+    pauses_s : tuple of float
+        Times from the last replies of a round to the tasks of the next, in which the server aggregates and
+        evaluates.
     planned, trained : bool
         Whether any task was planned, and whether any update was used.
     warned : frozenset of str
@@ -156,10 +162,20 @@ class State:
     clock_s: float = 0.0
     energy_j: float = 0.0
     pace: Pace = field(default_factory=Pace)
+    pauses_s: tuple[float, ...] = ()
     planned: bool = False
     trained: bool = False
     warned: frozenset[str] = frozenset()
     stopped: str = ""
+
+    @property
+    def pause_s(self) -> float:
+        """Time between rounds; a median, because some of them load or save something."""
+        return median_low(self.pauses_s) if self.pauses_s else 0.0
+
+    def paused(self, seconds: float) -> State:
+        """Return the state after one more pause between two rounds."""
+        return replace(self, pauses_s=(*self.pauses_s, seconds)[-_PAUSES:])
 
     def of(self, node: str) -> Learner:
         """Return the learner behind a node."""
@@ -170,7 +186,7 @@ class State:
         """Return the learners behind these nodes in their order."""
         return sorted((self.of(node) for node in nodes), key=lambda x: x.order)
 
-    def having(self, learners: Sequence[Learner]) -> State:
+    def with_learners(self, learners: Sequence[Learner]) -> State:
         """Return the state with these learners brought up to date."""
         return replace(self, learners={**self.learners, **{x.key: x for x in learners}})
 
@@ -231,7 +247,7 @@ def _restored(key: str, data: Mapping[str, Any]) -> Learner:
     )
 
 
-def meet(state: State, nodes: Collection[str]) -> State:
+def with_nodes(state: State, nodes: Collection[str]) -> State:
     """Return the state with the nodes that are connected; learners that left stay known by their keys.
 
     Parameters
@@ -252,7 +268,7 @@ def meet(state: State, nodes: Collection[str]) -> State:
     return replace(state, keys=MappingProxyType(keys), learners=learners)
 
 
-def hear(state: State, options: Options, answers: Mapping[str, Words | None]) -> State:
+def with_answers(state: State, options: Options, answers: Mapping[str, Words | None]) -> State:
     """Return the state with what clients report about themselves; None: a client did not answer.
 
     Neither silence nor values that cannot be right replace what was known before.
@@ -260,7 +276,7 @@ def hear(state: State, options: Options, answers: Mapping[str, Words | None]) ->
     Parameters
     ----------
     state : State
-        After `meet`.
+        After `with_nodes`.
     options : Options
         The default device and the workload.
     answers : mapping of node id to mapping

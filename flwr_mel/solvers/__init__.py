@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from flwr_mel.solvers.equal import EqualBatches
 from flwr_mel.solvers.exact import Exact
+from flwr_mel.solvers.rate import Rate
 
 if TYPE_CHECKING:
     from flwr_mel.solvers.suggest_improve import SuggestImprove
 
-__all__ = ["EqualBatches", "Exact", "SuggestImprove"]
+__all__ = ["EqualBatches", "Exact", "Rate", "SuggestImprove"]
 
 
 def __getattr__(name: str) -> Any:

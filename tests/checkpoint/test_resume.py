@@ -60,10 +60,10 @@ def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path, api, inner):
 KILLS = """
 import gc, logging, os, signal, sys
 from pathlib import Path
-from flwr.supercore.task_identity import TaskIdentity
 from flwr_mel import JsonlWriter, read_jsonl
+from tests import identity
 from tests.checkpoint.project import Training, assert_equal, facts
-TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+identity.pretend()
 logging.getLogger("flwr").setLevel(logging.ERROR)
 place, api = Path(sys.argv[1]), sys.argv[2]
 training = lambda: Training(api, place / "c", callbacks=[JsonlWriter(place / "r.jsonl")])
@@ -120,6 +120,12 @@ def test_nothing_is_left_to_do_and_more_rounds(tmp_path, api):
     assert again.evaluated == []
     assert again.inner.eta == 0.5  # what training leaves alone stays the user's setting
     assert_equal(Training(api, tmp_path).run(6), Training(api).run(6))
+
+
+def test_arguments_of_start_may_be_positional(tmp_path):
+    training = Training("message", tmp_path)
+    training.strategy.start(LocalGrid("message"), ArrayRecord(start_weights()), 2, 60.0)
+    assert len(training.mel.records) == 2
 
 
 @APIS

@@ -6,7 +6,7 @@ from flwr_mel import Device, Measured, Workload, wire
 from flwr_mel.cycle.estimate import Estimate
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.plan import plan
-from flwr_mel.cycle.state import State, hear, meet
+from flwr_mel.cycle.state import State, with_answers, with_nodes
 from tests.cycle.tools import COSTS, App, Run, declared
 
 SIMULATED = {wire.MODDED: 1, wire.SIMULATED: 1}
@@ -14,7 +14,7 @@ OPTIONS = Options(cycle_time_s=10.0, total_samples=100)
 
 
 def known(answers, state=None):
-    return hear(meet(state or State(), list(answers)), OPTIONS, answers)
+    return with_answers(with_nodes(state or State(), list(answers)), OPTIONS, answers)
 
 
 def test_a_node_is_itself_in_a_deployment():
@@ -29,24 +29,12 @@ def test_a_partition_is_the_identity_in_a_simulation():
     assert "71" not in state.learners
 
 
-def test_a_simulated_client_returns_under_a_new_node_id():
-    words = {**SIMULATED, wire.PARTITION: 3, **declared()}
-    state = known({"71": words})
-    learned = state.of("71").estimate.missed(None)
-    state = state.having([state.of("71").__class__("3", "71", "3", estimate=learned, costs=COSTS)])
-    state = known({"98": words}, state)
-    assert state.of("98").key == "3"
-    assert state.of("98").node == "98"
-    assert state.of("98").estimate == learned
-    assert list(state.learners) == ["3"]
-
-
 def test_a_deployed_client_returns_with_what_was_learned_of_it():
     state = known({"71": {wire.MODDED: 1, **declared()}})
     learned = state.of("71").estimate.missed(None)
     x = state.of("71")
-    state = state.having([x.__class__("71", "71", "71", estimate=learned, costs=x.costs)])
-    state = meet(state, ["72"])  # 71 is away
+    state = state.with_learners([x.__class__("71", "71", "71", estimate=learned, costs=x.costs)])
+    state = with_nodes(state, ["72"])  # 71 is away
     state = known({"71": {wire.MODDED: 1, **declared()}, "72": {wire.MODDED: 1}}, state)
     assert state.of("71").estimate == learned
 
@@ -88,9 +76,9 @@ def test_numbers_come_in_their_order():
 def test_silence_and_nonsense_change_nothing_that_is_known():
     state = known({"71": {wire.MODDED: 1, **declared(), wire.MAX_SAMPLES: 50}})
     before = state.of("71")
-    silent = hear(state, OPTIONS, {"71": None}).of("71")
+    silent = with_answers(state, OPTIONS, {"71": None}).of("71")
     assert (silent.capability, silent.estimate) == (before.capability, before.estimate)
-    absurd = hear(state, OPTIONS, {"71": {wire.MODDED: 1, wire.CPU_HZ: -5.0}}).of("71")
+    absurd = with_answers(state, OPTIONS, {"71": {wire.MODDED: 1, wire.CPU_HZ: -5.0}}).of("71")
     assert (absurd.capability, absurd.estimate) == (before.capability, before.estimate)
     assert "mel-cpu-hz" in absurd.problem
 
@@ -98,7 +86,7 @@ def test_silence_and_nonsense_change_nothing_that_is_known():
 def test_new_costs_start_a_new_estimate():
     state = known({"71": {wire.MODDED: 1, **declared()}})
     faster = (1e-4, *COSTS[1:])
-    state = hear(state, OPTIONS, {"71": {wire.MODDED: 1, **declared(faster)}})
+    state = with_answers(state, OPTIONS, {"71": {wire.MODDED: 1, **declared(faster)}})
     assert state.of("71").estimate == Estimate.declared(faster, None)
 
 
@@ -107,23 +95,23 @@ def test_declared_costs_replace_measured_ones():
     run = Run([App(), App()], cycle_time_s=10.0)
     run.round()
     assert run.learner(0).estimate.costs()[3:] == (0.0, 0.0, 0.0)
-    run.state = hear(run.state, run.options, {"1000": {wire.MODDED: 1, **declared()}})
+    run.state = with_answers(run.state, run.options, {"1000": {wire.MODDED: 1, **declared()}})
     assert run.learner(0).estimate == Estimate.declared(COSTS, None)
 
 
 def test_the_default_device_stands_in():
     options = Options(cycle_time_s=1.0, default_device=Measured(*COSTS, max_samples=40))
-    state = hear(meet(State(), ["1"]), options, {"1": {wire.MODDED: 1}})
+    state = with_answers(with_nodes(State(), ["1"]), options, {"1": {wire.MODDED: 1}})
     assert state.of("1").costs == COSTS
     assert state.of("1").data == 40
 
 
 def test_physical_values_need_a_workload():
     words = {wire.MODDED: 1, wire.CPU_HZ: 1e9, wire.RATE_BPS: 1e6, wire.TX_POWER_W: 0.2}
-    without = hear(meet(State(), ["1"]), OPTIONS, {"1": words}).of("1")
+    without = with_answers(with_nodes(State(), ["1"]), OPTIONS, {"1": words}).of("1")
     assert without.estimate is None
     options = Options(cycle_time_s=10.0, total_samples=10, workload=Workload.mlp((4, 3)))
-    given = hear(meet(State(), ["1"]), options, {"1": words}).of("1")
+    given = with_answers(with_nodes(State(), ["1"]), options, {"1": words}).of("1")
     assert given.capability.device == Device(1e9, 1e6, 0.2)
     assert given.costs is not None
 
@@ -143,5 +131,5 @@ def test_what_is_no_checkpoint_is_refused(data):
 
 
 def test_only_so_many_absent_clients_are_remembered():
-    state = meet(State(), [str(k) for k in range(3000)])
-    assert len(meet(state, ["1", "2"]).learners) == 1002
+    state = with_nodes(State(), [str(k) for k in range(3000)])
+    assert len(with_nodes(state, ["1", "2"]).learners) == 1002

@@ -4,7 +4,7 @@ import copy
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flwr_mel import Robust, wire
@@ -12,9 +12,10 @@ from flwr_mel.cycle.errors import NoWork
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, settle
-from flwr_mel.cycle.state import State, hear, meet
+from flwr_mel.cycle.state import State, with_answers, with_nodes
 from flwr_mel.records import CycleRecord, Outcome
 from tests.cycle.tools import MODEL, App, Run, declared
+from tests.search import examples
 
 KEYS = sorted(
     {x for x in vars(wire).values() if isinstance(x, str) and x.startswith("mel-")} | set(wire.COEFFICIENTS)
@@ -64,7 +65,7 @@ def capability(client):
     return declared(six) | energy | {wire.MAX_SAMPLES: held}
 
 
-@settings(max_examples=400, deadline=None)
+@examples(100)
 @given(
     fleets,
     st.floats(0.1, 60),
@@ -78,7 +79,7 @@ def test_a_plan_keeps_every_constraint(clients, time_s, total, cap, least):
     total = options.total_samples
     nodes = [str(k) for k in range(len(clients))]
     answers = {n: {wire.MODDED: 1, **capability(c)} for n, c in zip(nodes, clients, strict=True)}
-    state = hear(meet(State(), nodes), options, answers)
+    state = with_answers(with_nodes(State(), nodes), options, answers)
     try:
         _, tasks, record = plan(state, options, 1, nodes, len(nodes))
     except NoWork as error:
@@ -99,7 +100,7 @@ def test_a_plan_keeps_every_constraint(clients, time_s, total, cap, least):
     assert record.bound >= record.value * (1 - 1e-9)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(100)
 @given(
     st.lists(words, min_size=1, max_size=4),
     st.lists(words, min_size=4, max_size=4),
@@ -111,10 +112,10 @@ def test_no_words_raise(answers, reports, timed, random):
     options = Options(cycle_time_s=5.0 if timed else None, robust=Robust(max_norm_ratio=2.0, max_share=0.5))
     nodes = [str(10 + k) for k in range(len(answers))] + ["90", "91"]
     honest = {wire.MODDED: 1, wire.SIMULATED: 1}
-    state = meet(State(), nodes)
-    state = hear(state, options, dict(zip(nodes, [*answers, honest, honest], strict=True)))
+    state = with_nodes(State(), nodes)
+    state = with_answers(state, options, dict(zip(nodes, [*answers, honest, honest], strict=True)))
     for cycle in range(1, 5):
-        state = meet(state, nodes)
+        state = with_nodes(state, nodes)
         state, tasks, record = plan(state, options, cycle, nodes, len(nodes))
         replies = {}
         for task in tasks:
@@ -134,7 +135,7 @@ def test_no_words_raise(answers, reports, timed, random):
         assert math.isfinite(record.clock_s)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(15)
 @given(st.integers(0, 2**32), st.booleans())
 def test_honest_clients_keep_the_time(seed, chooses):
     rng = np.random.default_rng(seed)
@@ -173,7 +174,7 @@ def test_functions_change_nothing_they_are_given():
     for node, reply in replies.items():
         assert dict(reply.words) == words_[node]
         assert all(np.array_equal(x, arrays[node][n]) for n, x in reply.arrays.items())
-    assert hear(new, options, {nodes[0]: {wire.MODDED: 1, **declared()}}).as_dict() != new.as_dict()
+    assert with_answers(new, options, {nodes[0]: {wire.MODDED: 1, **declared()}}).as_dict() != new.as_dict()
     assert plan(state, options, 3, nodes, 3)[2] == frozen
 
 

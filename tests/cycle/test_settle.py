@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from flwr_mel import Robust, wire
+from flwr_mel import Estimation, Robust, wire
 from flwr_mel.cycle.errors import NoWork
 from flwr_mel.cycle.settle import Reply
+from flwr_mel.cycle.state import with_answers, with_nodes
 from flwr_mel.records import Outcome
 from tests.cycle.tools import MODEL, App, Run, declared
 
@@ -143,10 +144,83 @@ def test_a_problem_of_the_mod_is_noted_once():
     run = planned()
     words = {wire.MODDED: 1, wire.PROBLEM: "no profile"}
     for _ in range(3):
-        run.round(replies={"1000": Reply(good().arrays, 9, words, 1.0)})
+        run.round(replies={"1000": Reply(good(1).arrays, 9, words, 1.0)})
     assert [note for record in run.records for note in record.notes] == ["client 0: no profile"]
 
 
 def test_updates_come_in_the_order_of_the_clients():
     run = planned(12)
     assert [update.node for update in run.updates] == [str(1000 + k) for k in range(12)]
+
+
+class TestAdvice:
+    """Each kind of advice is given once."""
+
+    @staticmethod
+    def notes(run, word):
+        return [note for record in run.records for note in record.notes if word in note]
+
+    def in_turns(self, times, rounds=4, **more):
+        """Run clients whose replies come after these seconds, of which the app takes `took`."""
+        run = Run([App(**more) for _ in times])
+        for _ in range(rounds):
+            words = [
+                {wire.TRAIN_SECONDS: took, wire.SAMPLES_USED: 60, wire.EPOCHS_READ: 1} for _, took in times
+            ]
+            replies = {
+                str(1000 + k): Reply(good(1).arrays, 60, run.apps[k].about(k) | words[k], end)
+                for k, (end, _) in enumerate(times)
+            }
+            run.round(replies=replies)
+        return self.notes(run, "too few CPUs")
+
+    def test_clients_that_wait_for_one_another(self):
+        (note,) = self.in_turns([(1.1, 1.0), (2.2, 1.0), (3.1, 0.9), (4.2, 1.0)])
+        assert note.startswith("clients 1, 2, 3: ")
+        assert "num-supernodes=4 client-resources-num-cpus=1 init-args-num-cpus=4" in note
+        (two_at_once,) = self.in_turns([(1.1, 1.0), (1.2, 1.1), (2.2, 1.0), (2.3, 1.1)])
+        assert two_at_once.startswith("clients 2, 3: ")
+
+    def test_clients_that_do_not(self):
+        assert not self.in_turns([(1.1, 1.0), (2.1, 2.0), (5.1, 5.0)])  # unequal, at the same time
+        assert not self.in_turns([(1.1, 0.1), (1.15, 0.1), (1.12, 0.1)])  # a slow engine, at the same time
+        assert not self.in_turns([(0.11, 0.1), (0.22, 0.1), (0.33, 0.1)])  # tasks that hardly take time
+        assert not self.in_turns([(2.1, 1.0), (2.9, 1.0), (2.2, 1.0)])  # an engine with unequal delays
+        assert not self.in_turns([(0.1, 6.0), (0.1, 0.2)])  # claims that the round trip refutes
+        assert not self.in_turns([(6.0, 1.0), (1.2, 1.0), (1.2, 1.0)])  # one process that starts late
+        assert not self.in_turns([(1.1, 1.0), (2.2, 1.0)], rounds=2)  # processes may still be starting
+        assert not self.in_turns([(1.1, 1.0), (2.2, 1.0)], simulated=False)  # no engine
+
+    def test_the_overhead_of_the_engine_counts_after_the_first_round(self):
+        """That of the client that waits least: the others wait for its worker."""
+        app = App(capability=declared() | {wire.MAX_SAMPLES: 600})
+        run = Run([app, app], cycle_time_s=5.0, estimation=Estimation())
+        run.state = with_answers(
+            with_nodes(run.state, run.nodes), run.options, {n: app.about(k) for k, n in enumerate(run.nodes)}
+        )
+        words = {wire.TRAIN_SECONDS: 1.0, wire.SAMPLES_USED: 300, wire.MODDED: 1, wire.SIMULATED: 1}
+        replies = {n: Reply(good(1).arrays, 300, words, 6.0 + k) for k, n in enumerate(run.nodes)}
+        expected = run.learner(1).estimate
+        for seconds in (1.0, 6.0):
+            run.round(replies=replies)
+            expected = expected.observe(run.row(1).epochs, 300, seconds, Estimation())
+            assert run.learner(1).estimate == expected
+
+    def test_a_client_that_returns_what_it_received(self):
+        run = planned(3)
+        for _ in range(2):
+            run.round(replies={"1001": Reply(dict(MODEL), 60, {}, 1.0)})
+        (note,) = self.notes(run, "exactly the arrays")
+        assert note.startswith("client 1: ")
+        run = planned(2)
+        run.round(replies={str(1000 + k): Reply(dict(MODEL), 60, {}, 1.0) for k in range(2)})
+        assert run.records[-1].notes[0].startswith("all clients: the app returned exactly")
+
+    def test_an_app_that_cannot_follow_the_best_round(self):
+        run = Run([App(chooses=False)], cycle_time_s="best")
+        run.round()
+        (note,) = run.records[0].notes
+        assert "cycle_time_s='best' works like the default" in note
+        run = Run([App(chooses=False)])
+        run.round()
+        assert "best" not in run.records[0].notes[0]

@@ -19,16 +19,19 @@ from mel_simulation.scenario.network import evaluate
 
 from flwr_mel import Measured, Stopping
 from flwr_mel.clientapp import Assignment, MelMod
+from flwr_mel.records import Outcome
 from flwr_mel.serverapp import MelStrategy
-from flwr_mel.solvers.rate import Rate
+from flwr_mel.solvers import Rate
+
+
+def scene():
+    """Return what is learnt, each client's rows, and its costs."""
+    return _scene(os.environ["RARE_TASK"], os.environ["RARE_DATA"], int(os.environ["RARE_SEED"]))
 
 
 @cache
-def scene():
-    """Return what is learnt, each client's rows, and its costs."""
-    place = {"task": os.environ["RARE_TASK"], "data_dir": os.environ["RARE_DATA"]}
-    setting = Setting("rare", "rare labels", fleet="spread", split=RARE, power_w=0.0, **place)
-    seed = int(os.environ["RARE_SEED"])
+def _scene(task, data_dir, seed):
+    setting = Setting("rare", "rare", task, fleet="spread", split=RARE, power_w=0.0, data_dir=data_dir)
     costs, parts = setting.coefficients(seed), setting.parts(seed)
     rows = zip(costs.c2, costs.c1, costs.c0, costs.g2, costs.g1, costs.g0, strict=True)
     devices = [
@@ -76,7 +79,17 @@ def main(grid, context):
     curve = []
 
     def keep(record):
-        curve.append((record.clock_s, record.total_energy_j, record.metrics, len(record.asked)))
+        curve.append(
+            {
+                "clock_s": record.clock_s,
+                "energy_j": record.total_energy_j,
+                "cycle_time_s": record.cycle_time_s,
+                "makespan_s": record.makespan_s,
+                "used": record.count(Outcome.USED),
+                "accuracy": record.metrics["accuracy"],
+                "rare": record.metrics["rare"],
+            }
+        )
 
     strategy = MelStrategy(
         FedAdam(**nodes, eta=0.004, beta_1=0.8, beta_2=0.99, tau=1e-6),

@@ -15,7 +15,7 @@ HEAVY = {"flwr", "torch", "torchvision", "cvxpy", "scipy", "matplotlib", "ray", 
 STATEMENTS = {
     "package": "import flwr_mel",
     "solver": "from flwr_mel.solvers import Exact",
-    "everything exported": "from flwr_mel import *; from flwr_mel.solvers import EqualBatches",
+    "everything exported": "from flwr_mel import *; from flwr_mel.solvers import EqualBatches, Rate",
     "an allocation": """
 from flwr_mel import AllocationProblem, Coefficients, allocate, fastest, greenest, scheme
 from flwr_mel.solvers import Exact

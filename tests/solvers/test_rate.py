@@ -83,6 +83,21 @@ def test_it_is_the_best_of_all_allocations(first):
     assert solved > 60
 
 
+@pytest.mark.parametrize("frugality", [0.0, 0.25])
+def test_no_cycle_time_of_a_fine_grid_is_better(frugality):
+    rng = np.random.default_rng(3)
+    for k in (2, 3, 5, 8):
+        costs = Coefficients(*(rng.uniform(0.1, 1.0, k) * scale for scale in (0.01, 0.01, 1, 0.02, 0.01, 1)))
+        held, goal = rng.integers(10, 400, k), Rate(frugality=frugality)
+        best = best_round(costs, max_samples=held, objective=goal)
+        found = worth(costs, held, goal, best.solution.samples, best.cycle_time_s)
+        for time_s in np.geomspace(best.cycle_time_s / 3, 3 * best.cycle_time_s, 150):
+            other = best_round(costs, max_samples=held, objective=goal, cycle_time_s=float(time_s))
+            value = worth(costs, held, goal, other.solution.samples, other.cycle_time_s)
+            assert value <= found * (1 + 1.001 * RESOLUTION)
+            assert value <= best.solution.bound * (1 + 1e-9)
+
+
 def test_no_number_of_samples_is_better_at_a_given_time():
     """All D one by one, also in the relaxed question that bounds a cell of cycle times."""
     rng = np.random.default_rng(0)

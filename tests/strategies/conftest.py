@@ -1,14 +1,6 @@
 import pytest
-from flwr.supercore.task_identity import TaskIdentity
 
 from tests.strategies.fleet import APIS
-
-
-@pytest.fixture(autouse=True)
-def _identity(monkeypatch):
-    """Messages can be built outside of a run."""
-    for name in ("task_id", "run_id", "node_id"):
-        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
 
 
 @pytest.fixture(params=list(APIS))

@@ -26,8 +26,9 @@ from flwr.serverapp import strategy as message_flower
 
 import flwr_mel.server
 import flwr_mel.serverapp
+import flwr_mel.wrapped
 from flwr_mel import wire
-from tests.cycle.tools import MODEL
+from tests.cycle.tools import MODEL, App, declared
 
 #: Node ids are far from the numbers of the clients.
 FIRST = 1001
@@ -228,7 +229,7 @@ class ClassicApi:
         server = Server(client_manager=manager, strategy=strategy)
         server.set_max_workers(1)
         start = ndarrays_to_parameters([np.asarray(x) for x in model.values()])
-        for layer in flwr_mel.strategy.layers(strategy):
+        for layer in flwr_mel.wrapped.layers(strategy):
             if hasattr(layer, "initial_parameters"):
                 layer.initial_parameters = start
         fleet.result, _ = server.fit(rounds, timeout)
@@ -254,3 +255,21 @@ def same(a, b):
     return list(a) == list(b) and all(
         (a[n].dtype, a[n].shape, a[n].tobytes()) == (b[n].dtype, b[n].shape, b[n].tobytes()) for n in a
     )
+
+
+COSTS = declared((1e-3, 0, 0.01, 0, 0, 0)) | {wire.MAX_SAMPLES: 60}
+SLOW = (1, 1, 3, 10)
+
+
+def measured(**more):
+    """Clients that declare nothing, the last ones slow."""
+    return [App(own=2, pace=1e-3 * s, **more) for s in SLOW]
+
+
+def planned(n=4):
+    """Clients that declare equal costs."""
+    return [App(held=60, capability=COSTS) for _ in range(n)]
+
+
+def wrapped(api, *, inner=None, **options):
+    return api.mel.MelStrategy(api.inner(**(inner or {})), **options)

@@ -34,7 +34,7 @@ def test_what_is_written_reads_back_to_the_last_bit(seed, tmp_path):
 
 
 def test_any_workload_survives():
-    job = Workload(10, 1e3 / 7, 5, parameters_per_sample=2, label_bits=4, model_compression=0.25)
+    job = Workload(10, 1e3 / 7, 5, parameters_per_sample=2, data_compression=0.25)
     assert toml(write_fleet(Fleet([Device(1e9, 1e6, 0.1)], job))).workload == job
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from flwr.app import Message
 
-from flwr_mel.serverapp import TimedGrid
+from flwr_mel.grid import TimedGrid
 
 _LEAST, _PER_CPU, _PAUSE_S = 32, 4, 0.02
 

@@ -1,13 +1,15 @@
 """Labels that only slow learners hold: ``python -m mel_simulation.arena.rare --data-dir DIR``.
 
 Federated MNIST, 20 learners whose speeds are 40 times apart, 120 virtual seconds. The slowest quarter alone
-hold two labels. Writes results/rare.jsonl, from which `make docs` fills a table of docs/ARENA.md.
+hold two labels. Writes results/rare.jsonl, from which `make docs` fills a table of docs/ARENA.md. Rows of
+``python -m tests.engine.rare``, the same on Flower's engine, stay in the file.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
@@ -48,11 +50,14 @@ METHODS: dict[str, Rival] = {
 }
 
 
+#: Seconds, joules, accuracy and accuracy on the rare labels of a model.
+Point = tuple[float, float, float, float]
+
+
 class Watched(World):
     """A world that judges every model on the whole test set, and on the rare labels."""
 
-    #: Seconds, joules, accuracy and accuracy on the rare labels of each model.
-    curve: list[tuple[float, float, float, float]]
+    curve: list[Point]
 
     def publish(self, weights: Weights) -> None:
         """Make a new version of the model and judge it."""
@@ -82,20 +87,24 @@ def measure(setting: Setting, rival: Rival, seed: int, seconds: float = SECONDS)
     world = Watched(setting, seed, seconds)
     world.curve = []
     rival.run(world)
-    late = world.curve[-max(len(world.curve) // 4, 1) :]
-    first = [next((c[:2] for c in world.curve if c[2] >= goal), None) for goal in GOALS]
+    return outcome(world.curve, world.energy_j())
+
+
+def outcome(curve: Sequence[Point], energy_j: float) -> dict[str, Any]:
+    """Return accuracies over the last quarter of the models, and when the goals were first reached."""
+    late = curve[-max(len(curve) // 4, 1) :]
     return {
         "accuracy": mean(c[2] for c in late),
         "rare": mean(c[3] for c in late),
-        "reached": first,
-        "energy_j": world.energy_j(),
-        "models": world.version,
+        "reached": [next((c[:2] for c in curve if c[2] >= goal), None) for goal in GOALS],
+        "energy_j": energy_j,
+        "models": len(curve),
     }
 
 
 def table(path: Path) -> str:
     """Return the results: means of accuracies, medians of costs."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    rows = sorted(rows_of(path), key=lambda row: list(LINKS).index(row["fleet"]))
     lines = []
     for fleet, method in dict.fromkeys((row["fleet"], row["method"]) for row in rows):
         group = [row for row in rows if (row["fleet"], row["method"]) == (fleet, method)]
@@ -105,6 +114,11 @@ def table(path: Path) -> str:
         lines.append([LINKS[fleet], method, *shown])
     head = ["links", "method", "accuracy, %", "rare labels, %", *(f"to {100 * g:g} %" for g in GOALS)]
     return markdown_table([*head, f"J in {SECONDS:g} s"], lines)
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Return the results in a file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
 
 
 def _costs(reached: list[Any]) -> str:
@@ -121,6 +135,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/rare.jsonl"))
     given = parser.parse_args()
     lines: list[dict[str, Any]] = [{"about": {"versions": versions(), "seconds": SECONDS}}]
+    others = [row for row in rows_of(given.out) if row["method"] not in METHODS] if given.out.exists() else []
     for fleet in LINKS:
         setting = replace(SETTING, fleet=fleet, data_dir=given.data_dir)
         for method, rival in METHODS.items():
@@ -129,7 +144,7 @@ def main() -> None:
                     {"fleet": fleet, "method": method, "seed": seed, **measure(setting, rival, seed)}
                 )
                 print(lines[-1], flush=True)
-    text = "".join(json.dumps(line) + "\n" for line in lines)
+    text = "".join(json.dumps(line) + "\n" for line in [*lines, *others])
     atomically(given.out, lambda file: file.write(text))
 
 

@@ -1,0 +1,195 @@
+"""What the log says about a round: one line per round, a summary, and advice, each kind of it once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from flwr_mel._text import printable
+from flwr_mel.cycle.options import Average, Options
+from flwr_mel.cycle.state import State
+from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+
+#: Kinds of advice: what planning notes, and clients that cannot train at the same time.
+PLAN, TURNS = "plan", "turns"
+#: Noted once with cycle_time_s="best".
+SHORT_ROUNDS = (
+    "rounds are short from now on ({:.3g} s, {:,} samples), so num_rounds of them hold less work. Set a "
+    "large num_rounds and stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
+)
+#: Logged once with cycle_time_s="best" where it applies.
+STATISTICS = (
+    "the strategy also steps the running statistics of BatchNorm, which ruins the model over many rounds. "
+    "Average them: docs/GUIDE.md, Choosing the round time"
+)
+# Data hardly count if their share in the model is less than this part of their share in all data.
+_HARDLY = 0.1
+# Rounds before this one are not typical: processes start and costs are being measured.
+_FROM_CYCLE = 3
+# Clients are equally fast if their times per sample differ by less than this factor.
+_EQUAL = 1.5
+# Rounds are shorter if they take less than this part of the baseline round.
+_SHORTER = 0.95
+
+_READ = (
+    "Let the client read its epochs from the run config or the message under a usual name such as "
+    "local-epochs, name the key with Rounds(epochs_key=...), or use Assignment.from_message(message).epochs"
+)
+_CHOOSE = (
+    "One more line in the client lets slow devices use fewer samples: loader = "
+    "Assignment.from_message(message).loader(loader), or rows = "
+    "Assignment.from_message(message).choose(len(data)); classic API: Assignment.from_config(config)"
+)
+_REPORT = (
+    "the reply has no report, so the work cannot be measured and stays as it is. Put mel_mod first in "
+    "ClientApp(mods=[...])"
+)
+_EPOCHS = f"the app does not follow its epochs, so the project's own number of epochs is planned. {_READ}"
+_SAMPLES = "the app uses all its samples in every round, so samples are not planned"
+_NOT_BEST = ", and cycle_time_s='best' works like the default"
+_FIXED = (
+    "the app does the same work for every task (max_steps, or a fixed number of epochs?), so that work is "
+    f"planned. {_READ}"
+)
+_UNCHANGED = (
+    "the app returned exactly the arrays that it received, so nothing was trained. Return the weights of the "
+    "trained model"
+)
+_TURNS = (
+    "Flower's simulation has too few CPUs to train all clients at the same time, so rounds take longer than "
+    'planned. Start it with --federation-config "num-supernodes={} client-resources-num-cpus=1 '
+    'init-args-num-cpus={}"'
+)
+_SHARE = "these data have little weight in the model, so labels that occur only there may not be learned. Use"
+
+
+def round_line(record: CycleRecord, *, in_turns: bool = False) -> str:
+    """Return the log line of a round.
+
+    Parameters
+    ----------
+    record : CycleRecord
+        Settled.
+    in_turns : bool
+        Whether clients wait for one another, so that the baseline's time is not that of its round.
+    """
+    times = f"{record.makespan_s:.3g} s planned" if record.makespan_s else "first tasks"
+    times = "baseline" if record.status == "baseline" else times
+    if record.waited_s is not None:
+        times += f", {record.waited_s:.3g} s actual"
+    used, skipped, late = (record.count(x) for x in (Outcome.USED, Outcome.SKIPPED, Outcome.LATE))
+    clients = f"{used} of {len(record.learners)} clients used"
+    clients += f", {skipped} skipped" if skipped else ""
+    clients += f", {late} late" if late else ""
+    work = ""
+    if record.baseline_s and record.status != "baseline" and record.waited_s is not None and not in_turns:
+        work = f"; {record.waited_s / record.baseline_s:.0%} of the baseline round's time"
+    return f"round {record.cycle}: {times}; {clients}{work}"
+
+
+def final_line(records: Iterable[CycleRecord], *, in_turns: bool = False) -> str:
+    """Return what planning gained over the baseline round; "" where there was none.
+
+    Parameters
+    ----------
+    records : iterable of CycleRecord
+        Of all rounds.
+    in_turns : bool
+        As for `round_line`.
+    """
+    planned = [r for r in records if r.baseline_s and r.waited_s is not None and r.status != "baseline"]
+    if not planned:
+        return ""
+    actual = sum(r.waited_s or 0.0 for r in planned) / len(planned)
+    before = sum(r.baseline_s or 0.0 for r in planned) / len(planned)
+    if in_turns:
+        meant = sum(r.makespan_s for r in planned) / len(planned)
+        return f"rounds took {actual:.3g} s instead of the planned {meant:.3g} s: see the warning about CPUs"
+    if actual < _SHORTER * before:
+        return f"rounds took {actual:.3g} s instead of {before:.3g} s"
+    return f"no gain: {_no_gain(planned[-1])}. Rounds took {actual:.3g} s, the baseline round {before:.3g} s"
+
+
+def _no_gain(record: CycleRecord) -> str:
+    """Return why rounds are as long as without planning."""
+    if own := sum(row.baseline for row in record.asked):
+        return f"{own} of {len(record.asked)} clients do not follow their tasks, see the warnings above"
+    paces = [row.time_s / (row.epochs * row.samples) for row in record.asked if row.time_s]
+    if paces and max(paces) < _EQUAL * min(paces):
+        return "all clients are equally fast"
+    return "as much work does not fit into less time"
+
+
+def advised(
+    state: State,
+    options: Options,
+    record: CycleRecord,
+    *,
+    unchanged: Collection[str] = (),
+    waiting: Collection[str] = (),
+) -> State:
+    """Add advice to the notes of a settled record; return the state that remembers which was given.
+
+    Parameters
+    ----------
+    state : State
+        After the round.
+    options : Options
+        What the user asks for.
+    record : CycleRecord
+        Gets the notes.
+    unchanged : collection of str
+        Nodes that returned the model as it was.
+    waiting : collection of str
+        Nodes that began only when others were done.
+    """
+    rows = [row for row in record.asked if row.outcome is Outcome.USED]
+    clients = {row.node: state.of(row.node) for row in rows}
+    problems = [row for row in rows if clients[row.node].problem]
+    later = record.cycle >= _FROM_CYCLE
+    found = {
+        "report": ([row for row in rows if row.baseline and row.train_s is None], _REPORT),
+        "unchanged": ([row for row in rows if row.node in unchanged], _UNCHANGED),
+        "fixed": ([row for row in rows if clients[row.node].fixed], _FIXED),
+        "bounded": ([row for row in rows if row.bounded], "bounded by Robust(...); see the records"),
+        "problem": (problems, clients[problems[0].node].problem if problems else ""),
+        TURNS: (
+            [row for row in rows if later and row.node in waiting],
+            _TURNS.format(len(state.keys), len(record.asked)),
+        ),
+        "share": (_hardly_counting(rows) if later else [], f"{_SHARE} {_more_weight(options)}"),
+    }
+    if options.shards is None:
+        found["epochs"] = [row for row in rows if clients[row.node].reads is False], _EPOCHS
+        found["samples"] = (
+            [row for row in rows if clients[row.node].chooses is False],
+            f"{_SAMPLES}{_NOT_BEST if options.best else ''}. {_CHOOSE}",
+        )
+    new = {kind: x for kind, x in found.items() if x[0] and kind not in state.warned}
+    record.notes += [f"{_names(some, rows)}: {text}" for some, text in new.values()]
+    return replace(state, warned=state.warned | set(new))
+
+
+def _hardly_counting(rows: Sequence[LearnerRecord]) -> list[LearnerRecord]:
+    """Return the clients whose share in the model is much less than their share in the data."""
+    data, model = sum(row.held or 0 for row in rows), sum(row.share for row in rows)
+    if not data or not model:
+        return []
+    return [row for row in rows if row.share / model < _HARDLY * (row.held or 0) / data]
+
+
+def _more_weight(options: Options) -> str:
+    """Return the settings that give the data of slow clients more weight."""
+    remedies = ["a larger min_samples"]
+    remedies += ["a longer cycle_time_s"] if options.time_s is not None else []
+    remedies += ["average='nova-held'"] if options.average is not Average.NOVA_HELD else []
+    return " or ".join(remedies)
+
+
+def _names(some: Sequence[LearnerRecord], rows: Sequence[LearnerRecord]) -> str:
+    """Name a few clients and count the others."""
+    if len(some) == len(rows) > 1:
+        return "all clients"
+    named = ", ".join(printable(row.learner) for row in some[:3])
+    word = "client" if len(some) == 1 else "clients"
+    return f"{word} {named}" + (f" and {len(some) - 3} more" if len(some) > 3 else "")
