@@ -55,7 +55,7 @@ simulate: install  ## Run the paper's experiment on MNIST and write a report; op
 	$(VENV)/bin/flwr-mel simulate $(ARGS)
 
 PROFILE ?= quick
-reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|variations) and write its tables and figures
+reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|rate|variations) and write its tables and figures
 	$(VENV)/bin/flwr-mel sweep $(PROFILE) --out runs/sweep-$(PROFILE) $(ARGS)
 	$(PY) -m mel_simulation.paper.reproduction runs/sweep-$(PROFILE)
 
@@ -65,7 +65,7 @@ arena: install  ## Compare our schemes with other methods on one virtual clock (
 docs: install  ## Fill the generated blocks of the pages and draw the figures, from the committed results
 	$(PY) -m mel_simulation.paper.reproduction docs
 	$(PY) -m mel_simulation.arena.page results/arena.jsonl
-	$(PY) -m mel_simulation.cli.options
+	$(PY) docs/options.py
 	$(PY) docs/generate.py
 
 # mkdocs-material prints advertising for its successor otherwise.
@@ -87,7 +87,7 @@ bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.g
 
 # The oldest Flower of pyproject.toml, and the newest that can be installed. The extra `simulation` needs Flower 1.41,
 # so what the tests need of it is named here.
-COMPAT := torch torchvision cvxpy clarabel matplotlib mlxtend flwr-datasets hypothesis pytest pytest-timeout
+COMPAT := torch torchvision cvxpy clarabel matplotlib mlxtend flwr-datasets hypothesis psutil pytest pytest-timeout
 OLDEST_FLWR := $(shell sed -nE 's/^ *"flwr>=([0-9.]+),.*/\1/p' pyproject.toml)
 compat: install  ## Strategy tests against the oldest and the newest Flower; VERSIONS="1.30.0 ..." for others
 	for version in $(or $(VERSIONS),$(OLDEST_FLWR) newest); do \

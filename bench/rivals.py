@@ -1,4 +1,4 @@
-"""General solvers on the same allocation problems: the oracles of the tests, the rivals of the benchmark."""
+"""HiGHS on the same allocation problems: the oracle of the tests, the rival of the benchmark."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from scipy.sparse import eye_array, kron
 from flwr_mel import AllocationProblem
 
 IntArray = npt.NDArray[np.int64]
-
-#: Threads of CP-SAT, which needs more than one to be itself. The others have one.
-WORKERS = 2
 
 
 def capacity(problem: AllocationProblem, epochs: int) -> IntArray:
@@ -99,70 +96,3 @@ def _highs_window(
     )
     # 0: optimal, 1: out of time, 2: infeasible.
     return (0 if result.x is None else round(-result.fun)), result.status != 1
-
-
-def cp_sat(
-    problem: AllocationProblem, table: IntArray, first: int, seconds: float
-) -> tuple[int | None, bool]:
-    """Solve with CP-SAT: capacities as a table per learner, one variable for the window.
-
-    Returns (sum, proven optimal). All learners must be able to take part; the table's rows are the
-    epochs from `first` on that any window of the theory contains.
-    """
-    from ortools.sat.python import cp_model
-
-    model = cp_model.CpModel()
-    rows, learners = table.shape
-    low = model.new_int_var(first, first + rows - 1, "low")
-    taus, caps = [], []
-    for k in range(learners):
-        top = int((table[:, k] >= problem.min_samples).sum())
-        tau = model.new_int_var(first, first + top - 1, f"tau{k}")
-        cap = model.new_int_var(0, problem.total_samples, f"cap{k}")
-        model.add_element(tau - first, table[:top, k].tolist(), cap)
-        model.add(tau >= low)
-        model.add(tau <= low + problem.staleness)
-        taus.append(tau)
-        caps.append(cap)
-    model.add(sum(caps) >= problem.total_samples)
-    model.maximize(sum(taus))
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = seconds
-    solver.parameters.num_workers = WORKERS
-    status = solver.solve(model)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None, False
-    return round(solver.objective_value), status == cp_model.OPTIMAL
-
-
-def scip(problem: AllocationProblem, last: int, seconds: float) -> tuple[int | None, bool]:
-    """Solve the quadratic integer programme with SCIP, as the paper states it, tau_k up to `last`.
-
-    Returns (sum, proven optimal). All learners must be able to take part.
-    """
-    from pyscipopt import Model, quicksum
-
-    c = problem.coefficients
-    model = Model()
-    model.hideOutput()
-    model.setParam("limits/time", seconds)
-    low = model.addVar(vtype="I", lb=1, ub=last)
-    tau = [model.addVar(vtype="I", lb=1, ub=last) for _ in range(len(problem))]
-    d = [
-        model.addVar(vtype="I", lb=problem.min_samples, ub=problem.total_samples) for _ in range(len(problem))
-    ]
-    for k in range(len(problem)):
-        model.addCons(
-            float(c.c2[k]) * tau[k] * d[k] + float(c.c1[k]) * d[k] <= float(problem.deadline_s[k] - c.c0[k])
-        )
-        if np.isfinite(problem.energy_limit_j[k]):
-            spare = float(problem.energy_limit_j[k] - c.g0[k])
-            model.addCons(float(c.g2[k]) * tau[k] * d[k] + float(c.g1[k]) * d[k] <= spare)
-        model.addCons(tau[k] >= low)
-        model.addCons(tau[k] <= low + problem.staleness)
-    model.addCons(quicksum(d) == problem.total_samples)
-    model.setObjective(quicksum(tau), "maximize")
-    model.optimize()
-    if not model.getNSols():
-        return None, False
-    return round(model.getObjVal()), model.getStatus() == "optimal"

@@ -101,8 +101,9 @@ for name in pi-1 pi-2 pi-3; do
 done
 
 echo "4. training"
+case " $config" in *" rounds="*) ;; *) config="rounds=1 $config" ;; esac
 flwr run "$here/app" fleet --stream \
-    --run-config "devices=3 rounds=1 data-dir=\"synthetic\" run-dir=\"$dir/run\" $config"
+    --run-config "devices=3 data-dir=\"synthetic\" run-dir=\"$dir/run\" $config"
 # `flwr run` succeeds even if the run failed.
 [ -f run/model.npz ] || { flwr ls fleet; echo "$0: the run failed, see $dir/logs" >&2; exit 1; }
 echo "trained: $dir/run"

@@ -16,7 +16,7 @@ def atomically(path: str | os.PathLike[str], write: Callable[[Any], object], mod
     Parameters
     ----------
     path : path
-        The file; its directory is made. It has the rights that the user's files have.
+        The file; its directory is created.
     write : callable
         Takes the open file.
     mode : str

@@ -1,4 +1,4 @@
-"""Arrays in numpy's .npy format from strangers: nothing is allocated, evaluated or unpickled on their word.
+"""Arrays in numpy's .npy format from outside: nothing is allocated, evaluated or unpickled unchecked.
 
 `numpy.load` makes room for the shape that the header claims before it looks for the data, opens archives that
 it takes for .npz files, and evaluates the header as a Python literal. Here the header must have the plain

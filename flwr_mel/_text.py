@@ -1,4 +1,4 @@
-"""Words of strangers, made fit for a line of a log, a terminal or a page."""
+"""Text from outside, made fit for a line of a log, a terminal or a page."""
 
 from __future__ import annotations
 

@@ -33,10 +33,8 @@ class Workload:
         Precision on the wire, P_d and P_m.
     parameters_per_sample : float
         Parameters that grow with the batch, S_d (model parallelism); 0 otherwise.
-    label_bits : float
-        Bits shipped per label. The paper counts the features alone, hence 0.
-    model_compression, data_compression : float
-        Bits sent divided by bits before compression, for the model and for the samples.
+    data_compression : float
+        Bits sent divided by bits before compression, for the samples.
     ship_data : bool
         True: parallelized learning (PL), the server ships the samples. False: federated learning
         (FL), data stay with the learners.
@@ -48,8 +46,6 @@ class Workload:
     bits_per_feature: float = 8
     bits_per_parameter: float = 32
     parameters_per_sample: float = 0
-    label_bits: float = 0
-    model_compression: float = 1.0
     data_compression: float = 1.0
     ship_data: bool = True
 
@@ -60,18 +56,17 @@ class Workload:
             "operations_per_sample",
             "bits_per_feature",
             "bits_per_parameter",
-            "model_compression",
             "data_compression",
         ):
             object.__setattr__(self, name, number(name, getattr(self, name), above=0))
-        for name in ("parameters_per_sample", "label_bits"):
-            object.__setattr__(self, name, number(name, getattr(self, name), least=0))
+        name = "parameters_per_sample"
+        object.__setattr__(self, name, number(name, self.parameters_per_sample, least=0))
         if not isinstance(self.ship_data, bool):
             raise complain("ship_data", "True (PL) or False (FL)", self.ship_data)
         for field, bits in (
-            ("model_parameters * bits_per_parameter * model_compression", self.model_bits),
-            ("parameters_per_sample * bits_per_parameter * model_compression", self.model_bits_per_sample),
-            ("(features * bits_per_feature + label_bits) * data_compression", self.sample_bits),
+            ("model_parameters * bits_per_parameter", self.model_bits),
+            ("parameters_per_sample * bits_per_parameter", self.model_bits_per_sample),
+            ("features * bits_per_feature * data_compression", self.sample_bits),
         ):
             number(field, bits, least=0)
 
@@ -82,8 +77,6 @@ class Workload:
         *,
         bits_per_feature: float = 8,
         bits_per_parameter: float = 32,
-        label_bits: float = 0,
-        model_compression: float = 1.0,
         data_compression: float = 1.0,
         ship_data: bool = True,
     ) -> Workload:
@@ -96,9 +89,9 @@ class Workload:
         ----------
         layers : sequence of int
             Sizes from the input to the output layer, at least two.
-        bits_per_feature, bits_per_parameter, label_bits : float
+        bits_per_feature, bits_per_parameter : float
             As in the class.
-        model_compression, data_compression : float
+        data_compression : float
             As in the class.
         ship_data : bool
             As in the class.
@@ -114,8 +107,6 @@ class Workload:
             features=sizes[0],
             bits_per_feature=bits_per_feature,
             bits_per_parameter=bits_per_parameter,
-            label_bits=label_bits,
-            model_compression=model_compression,
             data_compression=data_compression,
             ship_data=ship_data,
         )
@@ -127,8 +118,6 @@ class Workload:
         sample: Any,
         *,
         exchanged: Mapping[str, torch.Tensor] | None = None,
-        label_bits: float = 0,
-        model_compression: float = 1.0,
         data_compression: float = 1.0,
         ship_data: bool = True,
     ) -> Workload:
@@ -149,9 +138,7 @@ class Workload:
             A batch that the model can be called with, of one sample or more: the first dimension counts them.
         exchanged : mapping of tensors, optional
             What travels each cycle; default: the model's ``state_dict()``. For adapters (LoRA) give theirs.
-        label_bits : float
-            As in the class.
-        model_compression, data_compression : float
+        data_compression : float
             As in the class.
         ship_data : bool
             As in the class.
@@ -169,8 +156,6 @@ class Workload:
             features=features,
             bits_per_feature=sum(t.nbytes for t in inputs) * 8 / samples / features,
             bits_per_parameter=sum(tensor.nbytes for tensor in sent) * 8 / max(parameters, 1),
-            label_bits=label_bits,
-            model_compression=model_compression,
             data_compression=data_compression,
             ship_data=ship_data,
         )
@@ -180,17 +165,17 @@ class Workload:
         """Bits to ship one sample to a learner; 0 in FL."""
         if not self.ship_data:
             return 0.0
-        return (self.features * self.bits_per_feature + self.label_bits) * self.data_compression
+        return self.features * self.bits_per_feature * self.data_compression
 
     @property
     def model_bits(self) -> float:
         """Bits of the model that do not depend on the batch, one way: P_m S_m."""
-        return self.model_parameters * self.bits_per_parameter * self.model_compression
+        return self.model_parameters * self.bits_per_parameter
 
     @property
     def model_bits_per_sample(self) -> float:
         """Bits of the model that grow with the batch, one way: P_m S_d."""
-        return self.parameters_per_sample * self.bits_per_parameter * self.model_compression
+        return self.parameters_per_sample * self.bits_per_parameter
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)

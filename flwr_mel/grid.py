@@ -56,6 +56,10 @@ class TimedGrid(Grid):
         """Pass on."""
         return self._carrier.get_node_ids()
 
+    def get_nodes(self) -> Any:
+        """Pass on: Grid's own method has the ids of the nodes only."""
+        return self._carrier.get_nodes()
+
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Pass on."""
         return self._carrier.push_messages(messages)

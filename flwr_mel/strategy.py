@@ -20,7 +20,7 @@ from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
 from flwr_mel.cycle.errors import NoWork, failed_text, unable_text
 from flwr_mel.cycle.measure import Words
-from flwr_mel.cycle.messages import SHORT_ROUNDS, STATISTICS, TURNS, final_line, round_line
+from flwr_mel.cycle.messages import PLAN, STATISTICS, TURNS, final_line, round_line
 from flwr_mel.cycle.options import Average, Estimation, Options, Robust, Rounds, Shards
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, Update, settle
@@ -223,10 +223,10 @@ class MelStrategy:
         if any(not self.state.of(node).simulated for node in nodes):
             record.began_at = time()
         self._record, self._settled = record, False
-        if self.options.best and tasks and tasks[0].samples and "best" not in self.state.warned:
-            self.state = replace(self.state, warned=self.state.warned | {"best"})
-            log.info(SHORT_ROUNDS)
-            if steps_statistics(self.strategy, model):
+        if tasks and record.notes and PLAN not in self.state.warned:
+            self.state = replace(self.state, warned=self.state.warned | {PLAN})
+            log.warning("round %d: %s", cycle, "; ".join(record.notes))
+            if self.options.best and steps_statistics(self.strategy, model):
                 log.warning(STATISTICS)
         for row in record.learners:
             log.debug("round %d, %s", cycle, row.describe())

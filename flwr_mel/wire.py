@@ -1,8 +1,9 @@
 """Every key that crosses the network, in one place.
 
-The same flat keys serve both APIs. A task rides in the ConfigRecord of the train message (classic: the FitIns
-config). What a client sends rides in a ConfigRecord of its own, named ``RECORD`` (classic: the properties and
-the FitRes metrics). Values are int, float, str or bytes, which both APIs carry.
+The same flat keys serve both APIs; keys with their values are called *words*. A task rides in the
+ConfigRecord of the train message (classic: the FitIns config). What a client sends rides in a ConfigRecord of
+its own, named ``RECORD`` (classic: the properties and the FitRes metrics). Values are int, float, str or
+bytes, which both APIs carry.
 """
 
 from __future__ import annotations

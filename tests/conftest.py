@@ -4,8 +4,7 @@ pytest-xdist runs one file on one worker. Files that start SuperLinks, and files
 run one after the other on one worker each, so that they can share what they start and never start much at
 once. They come first, because they take longest; the other workers run all other tests meanwhile.
 
-With FLWR_MEL_SLOW=1 (`make test-slow`) tests marked slow run as well, and hypothesis tries ten times as many
-examples as tests ask for, new ones in every run; otherwise a quarter, which follow from the tests alone.
+With FLWR_MEL_SLOW=1 (`make test-slow`) tests marked slow run as well, and hypothesis searches deeper.
 """
 
 import gc
@@ -16,7 +15,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+
+from tests import identity
+from tests.search import SLOW
 
 # Tests start Python hundreds of times: what is compiled is kept, whatever the environment says.
 sys.dont_write_bytecode = False
@@ -44,12 +45,6 @@ LANES = {
         "tests/simulation/test_sweep.py",
     ),
 }
-SLOW = os.environ.get("FLWR_MEL_SLOW") == "1"
-#: How many times as many examples hypothesis tries as a test asks for.
-DEPTH = 10 if SLOW else 0.25
-# One commit, one result: new examples are looked for by `make test-slow`.
-settings.register_profile("mel", derandomize=not SLOW)
-settings.load_profile("mel")
 
 
 def path_of(item):
@@ -65,16 +60,6 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.engine)
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker(pytest.mark.fuzz)
-        search(getattr(item.obj, "__func__", item.obj))
-
-
-def search(test):
-    """Change a test's own number of examples; hypothesis has no public way to do that from outside."""
-    own = test._hypothesis_internal_use_settings
-    if not getattr(test, "depth_is_set", False):  # one function makes many parametrized tests
-        examples = max(round(DEPTH * own.max_examples), 1)
-        test._hypothesis_internal_use_settings = settings(own, max_examples=examples)
-        test.depth_is_set = True
 
 
 def pytest_collection_modifyitems(config, items):
@@ -96,6 +81,12 @@ def pytest_collection_modifyitems(config, items):
         slow = [item for item in items if item.get_closest_marker("slow")]
         items[:] = [item for item in items if item not in slow]
         config.hook.pytest_deselected(items=slow)
+
+
+@pytest.fixture(autouse=True)
+def _messages_outside_of_a_run(monkeypatch):
+    """Flower builds messages inside a run only."""
+    identity.pretend(monkeypatch.setattr)
 
 
 @pytest.fixture(autouse=True)

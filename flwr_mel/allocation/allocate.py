@@ -32,7 +32,7 @@ class Proposal:
     excluded : mapping of int to Reason
         Learners left out.
     stats : mapping
-        What the solver tells about its work.
+        Figures about the solver's work.
     objective : Goal
         What the allocation was made for; `bound` and `status` are about it.
     """

@@ -135,7 +135,7 @@ class Solution:
     diagnosis : Diagnosis, optional
         Only when infeasible.
     stats : mapping
-        What the solver tells about its work.
+        Figures about the solver's work.
     objective : Goal
         What the allocation was made for; `value`, `bound`, `gap` and `status` are about it.
     """
@@ -169,21 +169,6 @@ class Solution:
         if self.value == self.bound and self.status.ok:
             return 0.0
         return self.bound / self.value - 1 if self.value else float("inf")
-
-    @property
-    def bias(self) -> float:
-        """chi^2(p || w) of a plain weighted average: p_k = d_k / d, w_k the share of tau_k d_k^2.
-
-        Learners that do more steps pull the average towards their own data: it minimises the w-weighted
-        loss instead of the p-weighted one. 0 where all do the same number of steps.
-        """
-        part = self.samples > 0
-        if not part.any():
-            return 0.0
-        p = self.samples[part] / float(self.samples.sum())
-        w = p * p * self.epochs[part]
-        w /= w.sum()
-        return float(((p - w) ** 2 / w).sum())
 
     @property
     def staleness(self) -> int:

@@ -1,4 +1,4 @@
-"""The learners of a cycle as arrays, with the limits of their allocation."""
+"""Which learners can be planned for, and these as arrays with the limits of their allocation."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from flwr_mel.allocation import AllocationProblem
 from flwr_mel.costs import Coefficients
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.state import Learner
+from flwr_mel.solvers.rate import LEAST
 
 #: Most epochs, as a multiple of the project's own.
 _MOST_EPOCHS = 5
@@ -21,6 +22,68 @@ _MOST_EPOCHS = 5
 _LEAST_SAMPLES = 32
 #: Share of T that a learner with its smallest task has for more epochs.
 _SPARE = 0.1
+_NEEDS_WORKLOAD = (
+    "it reports physical values (clock, link, power), so MelStrategy needs workload=, e.g. "
+    "Workload.mlp((784, 300, 10)), to turn them into time and energy"
+)
+
+
+def held(x: Learner, options: Options) -> int | None:
+    """Return n_k as far as it is known and allowed to count.
+
+    Parameters
+    ----------
+    x : Learner
+        Sampled for this cycle.
+    options : Options
+        What the user asks for.
+    """
+    if options.shards is not None or x.data is None:
+        return None
+    return min(x.data, options.robust.max_samples or MAX_COUNT)
+
+
+def unable(x: Learner, options: Options) -> str:
+    """Return why a learner cannot be given work; "" if it can.
+
+    Parameters
+    ----------
+    x : Learner
+        Sampled for this cycle.
+    options : Options
+        What the user asks for.
+    """
+    private = options.shards is not None and not options.shards.over_tls
+    described = x.capability is not None and x.capability.device is not None
+    reasons = (
+        (x.data == 0, "it declares that it has no samples"),
+        (private and not x.answered, "it has not answered, so it may be outside the simulation"),
+        (private and not x.modded, "it has no mel_mod, so it may be outside the simulation"),
+        (x.estimate is not None, ""),
+        (described and options.workload is None, _NEEDS_WORKLOAD),
+        (not x.answered, x.problem or "it has not answered yet"),
+        (not x.modded, x.problem or "it has no mel_mod"),
+        (x.problem.startswith("its capability was rejected"), x.problem),
+    )
+    return next((reason for applies, reason in reasons if applies), "")
+
+
+def unmeasured(x: Learner, options: Options) -> bool:
+    """Whether a learner has to be measured before it can be planned for.
+
+    Parameters
+    ----------
+    x : Learner
+        Sampled for this cycle.
+    options : Options
+        What the user asks for.
+    """
+    if options.shards is not None:
+        return x.estimate is None
+    unknown_data = options.total_samples is None and x.data is None
+    # T is also derived for apps that use all their samples whatever the task is: "best" plans few samples.
+    derived = options.cycle_time_s is None or (options.best and x.chooses is False)
+    return x.estimate is None or unknown_data or (derived and x.baseline_s is None)
 
 
 class Follows(Enum):
@@ -183,12 +246,8 @@ def _min_samples(options: Options, data: IntArray, follows: Follows) -> int:
     if options.min_samples is not None:
         return options.min_samples
     if options.best:
-        return LEAST_BEST
+        return LEAST
     return 1 if options.time_s is not None else min(_LEAST_SAMPLES, int(data.min()))
-
-
-#: Least samples where T follows from the costs: no client with data of its own is left out.
-LEAST_BEST = 16
 
 
 def _max_epochs(options: Options, learners: Sequence[Learner], follows: Follows) -> int | None:

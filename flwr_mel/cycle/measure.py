@@ -16,6 +16,7 @@ from flwr_mel.costs import Coefficients, Workload
 from flwr_mel.cycle.estimate import Costs
 from flwr_mel.devices import Device, Measured
 
+#: What a client sends: keys of `flwr_mel.wire` with their values.
 Words = Mapping[str, object]
 
 # Smaller costs are none: quotients of subnormal numbers overflow.

@@ -10,12 +10,12 @@ from flwr_mel.cycle.options import Average, Options
 from flwr_mel.cycle.state import State
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
-#: The kind of advice about clients that cannot train at the same time.
-TURNS = "turns"
-#: Logged once with cycle_time_s="best".
+#: Kinds of advice: what planning notes, and clients that cannot train at the same time.
+PLAN, TURNS = "plan", "turns"
+#: Noted once with cycle_time_s="best".
 SHORT_ROUNDS = (
-    "rounds are short with cycle_time_s='best', so num_rounds of them hold less work. Set a large num_rounds "
-    "and stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
+    "rounds are short from now on ({:.3g} s, {:,} samples), so num_rounds of them hold less work. Set a "
+    "large num_rounds and stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
 )
 #: Logged once with cycle_time_s="best" where it applies.
 STATISTICS = (
@@ -45,7 +45,8 @@ _REPORT = (
     "ClientApp(mods=[...])"
 )
 _EPOCHS = f"the app does not follow its epochs, so the project's own number of epochs is planned. {_READ}"
-_SAMPLES = f"the app uses all its samples in every round, so samples are not planned. {_CHOOSE}"
+_SAMPLES = "the app uses all its samples in every round, so samples are not planned"
+_NOT_BEST = ", and cycle_time_s='best' works like the default"
 _FIXED = (
     "the app does the same work for every task (max_steps, or a fixed number of epochs?), so that work is "
     f"planned. {_READ}"
@@ -59,10 +60,7 @@ _TURNS = (
     'planned. Start it with --federation-config "num-supernodes={} client-resources-num-cpus=1 '
     'init-args-num-cpus={}"'
 )
-_SHARE = (
-    "these data have little weight in the model, so labels that occur only there may not be learned. Use a "
-    "longer cycle_time_s or a larger min_samples"
-)
+_SHARE = "these data have little weight in the model, so labels that occur only there may not be learned. Use"
 
 
 def round_line(record: CycleRecord, *, in_turns: bool = False) -> str:
@@ -159,14 +157,14 @@ def advised(
             [row for row in rows if later and row.node in waiting],
             _TURNS.format(len(state.keys), len(record.asked)),
         ),
-        "share": (
-            _hardly_counting(rows) if later else [],
-            _SHARE + ("" if options.average is Average.NOVA_HELD else ", or use average='nova-held'"),
-        ),
+        "share": (_hardly_counting(rows) if later else [], f"{_SHARE} {_more_weight(options)}"),
     }
     if options.shards is None:
         found["epochs"] = [row for row in rows if clients[row.node].reads is False], _EPOCHS
-        found["samples"] = [row for row in rows if clients[row.node].chooses is False], _SAMPLES
+        found["samples"] = (
+            [row for row in rows if clients[row.node].chooses is False],
+            f"{_SAMPLES}{_NOT_BEST if options.best else ''}. {_CHOOSE}",
+        )
     new = {kind: x for kind, x in found.items() if x[0] and kind not in state.warned}
     record.notes += [f"{_names(some, rows)}: {text}" for some, text in new.values()]
     return replace(state, warned=state.warned | set(new))
@@ -178,6 +176,14 @@ def _hardly_counting(rows: Sequence[LearnerRecord]) -> list[LearnerRecord]:
     if not data or not model:
         return []
     return [row for row in rows if row.share / model < _HARDLY * (row.held or 0) / data]
+
+
+def _more_weight(options: Options) -> str:
+    """Return the settings that give the data of slow clients more weight."""
+    remedies = ["a larger min_samples"]
+    remedies += ["a longer cycle_time_s"] if options.time_s is not None else []
+    remedies += ["average='nova-held'"] if options.average is not Average.NOVA_HELD else []
+    return " or ".join(remedies)
 
 
 def _names(some: Sequence[LearnerRecord], rows: Sequence[LearnerRecord]) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -18,15 +17,14 @@ from flwr_mel._validate import MAX_COUNT, IntArray
 from flwr_mel.allocation import AllocationProblem, Infeasible, Solution, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.limiting import limiting
-from flwr_mel.allocation.problem import Limits
-from flwr_mel.costs import Coefficients
 from flwr_mel.cycle.errors import NoWork, unable_text
-from flwr_mel.cycle.fleet import LEAST_BEST, Fleet, Follows
+from flwr_mel.cycle.fleet import Fleet, Follows, held, unable, unmeasured
+from flwr_mel.cycle.messages import PLAN, SHORT_ROUNDS
 from flwr_mel.cycle.options import OnInfeasible, Options
-from flwr_mel.cycle.round_time import Pace, round_time
+from flwr_mel.cycle.round_time import best_in_pace, round_time
 from flwr_mel.cycle.state import Learner, State, Task
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
-from flwr_mel.solvers.rate import BestRound, Rate, best_round
+from flwr_mel.solvers.rate import LEAST
 
 Rows = Mapping[str, LearnerRecord]
 
@@ -51,15 +49,15 @@ def plan(
     """
     learners = state.present(nodes)
     record = CycleRecord(cycle, staleness=options.staleness)
-    record.learners = [LearnerRecord(x.label, x.node, held=_held(x, options)) for x in learners]
+    record.learners = [LearnerRecord(x.label, x.node, held=held(x, options)) for x in learners]
     rows = {x.key: row for x, row in zip(learners, record.learners, strict=True)}
-    reasons = {x.key: _unable(x, options) for x in learners}
+    reasons = {x.key: unable(x, options) for x in learners}
     for key, reason in reasons.items():
         rows[key].reason = reason
     ready = [x for x in learners if not reasons[x.key]]
     _check_shards(ready, options)
-    first = [x for x in ready if _unmeasured(x, options)]
-    known = [x for x in ready if not _unmeasured(x, options)]
+    first = [x for x in ready if unmeasured(x, options)]
+    known = [x for x in ready if not unmeasured(x, options)]
     if learners and not ready and not state.trained:
         raise NoWork(unable_text([(x.label, reasons[x.key]) for x in learners]))
     follows = Follows.of(state.learners.values(), options)
@@ -110,46 +108,6 @@ def _check_shards(learners: Sequence[Learner], options: Options) -> None:
         )
 
 
-def _held(x: Learner, options: Options) -> int | None:
-    """Return n_k as far as it is known and allowed to count."""
-    if options.shards is not None or x.data is None:
-        return None
-    return min(x.data, options.robust.max_samples or MAX_COUNT)
-
-
-def _unable(x: Learner, options: Options) -> str:
-    """Return why a learner cannot be given work; "" if it can."""
-    private = options.shards is not None and not options.shards.over_tls
-    described = x.capability is not None and x.capability.device is not None
-    reasons = (
-        (x.data == 0, "it declares that it has no samples"),
-        (private and not x.answered, "it has not answered, so it may be outside the simulation"),
-        (private and not x.modded, "it has no mel_mod, so it may be outside the simulation"),
-        (x.estimate is not None, ""),
-        (described and options.workload is None, _NEEDS_WORKLOAD),
-        (not x.answered, x.problem or "it has not answered yet"),
-        (not x.modded, x.problem or "it has no mel_mod"),
-        (x.problem.startswith("its capability was rejected"), x.problem),
-    )
-    return next((reason for applies, reason in reasons if applies), "")
-
-
-_NEEDS_WORKLOAD = (
-    "it reports physical values (clock, link, power), so MelStrategy needs workload=, e.g. "
-    "Workload.mlp((784, 300, 10)), to turn them into time and energy"
-)
-
-
-def _unmeasured(x: Learner, options: Options) -> bool:
-    """Whether a learner has to be measured before it can be planned for."""
-    if options.shards is not None:
-        return x.estimate is None
-    unknown_data = options.total_samples is None and x.data is None
-    # T is also derived for apps that use all their samples whatever the task is: "best" plans few samples.
-    derived = options.cycle_time_s is None or (options.best and x.chooses is False)
-    return x.estimate is None or unknown_data or (derived and x.baseline_s is None)
-
-
 def _starts_small(x: Learner, options: Options) -> bool:
     """Whether a learner is measured with a small task instead of the project's own work."""
     return options.shards is not None or (options.best and x.chooses is not False)
@@ -157,7 +115,7 @@ def _starts_small(x: Learner, options: Options) -> bool:
 
 def _first_task(options: Options, x: Learner, place: int, row: LearnerRecord, cycle: int) -> Task:
     """Return a small task with which a learner without costs is measured."""
-    samples, shard = options.min_samples or LEAST_BEST, None
+    samples, shard = options.min_samples or LEAST, None
     if options.shards is not None:
         samples = min(samples, len(options.shards))
         rows = np.random.default_rng([options.seed, cycle, place]).permutation(len(options.shards))
@@ -224,13 +182,13 @@ def _best(
 ) -> tuple[State, list[Task]]:
     """Choose T, participants and samples together."""
     shared = MAX_COUNT if options.shards is None else len(options.shards) // len(fleet.learners)
-    held = np.minimum(fleet.data, max(shared, 1))
+    most = np.minimum(fleet.data, max(shared, 1))
     found, pace = best_in_pace(
         state.pace,
         fleet.costs,
         fleet.expected(),
         fleet.energy_limit_j,
-        held,
+        most,
         fleet.min_samples,
         options.rate,
         state.pause_s,
@@ -238,38 +196,9 @@ def _best(
     record.cycle_time_s = found.cycle_time_s
     tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)
     record.asked_samples = record.total_samples
+    if PLAN not in state.warned:
+        record.notes.append(SHORT_ROUNDS.format(record.cycle_time_s, record.total_samples))
     return replace(state, pace=pace), tasks
-
-
-def best_in_pace(
-    pace: Pace,
-    costs: Coefficients,
-    expected: Coefficients,
-    energy_limit_j: Limits,
-    held: IntArray,
-    min_samples: int,
-    rate: Rate,
-    pause_s: float = 0.0,
-) -> tuple[BestRound, Pace]:
-    """Return the round with the fastest learning, whose T changes only as much as `Pace` allows.
-
-    Parameters
-    ----------
-    pace : Pace
-        What is remembered of T.
-    costs, expected : Coefficients
-        To plan with, and without the margin of the on-time promise: T follows from these.
-    energy_limit_j, held, min_samples, rate
-        As for `best_round`.
-    pause_s : float
-        Time between two rounds, which a longer round spreads over more work.
-    """
-    choose = partial(
-        best_round, energy_limit_j=energy_limit_j, max_samples=held, min_samples=min_samples, objective=rate
-    )
-    whole = replace(expected, c0=expected.c0 + pause_s)
-    time_s, pace = pace.next(choose(whole).cycle_time_s - pause_s)
-    return choose(costs, cycle_time_s=time_s), pace
 
 
 def _allocated(options: Options, record: CycleRecord, fleet: Fleet, rows: Rows, part: float) -> list[Task]:
@@ -348,8 +277,8 @@ def _solved(problem: AllocationProblem, options: Options, record: CycleRecord) -
 
 def _check_workable(state: State, options: Options, follows: Follows) -> None:
     """Raise if the given T is too short for every connected client and no task was ever planned."""
-    able = [x for x in map(state.of, state.keys) if not _unable(x, options)]
-    known = [x for x in able if not _unmeasured(x, options) and not x.fixed]
+    able = [x for x in map(state.of, state.keys) if not unable(x, options)]
+    known = [x for x in able if not unmeasured(x, options) and not x.fixed]
     if options.time_s is None or state.planned or not known or len(known) < len(able):
         return
     shortest = float(Fleet.of(known, options, follows).least_s().min())

@@ -19,13 +19,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray, complain, number
+from flwr_mel.allocation.problem import Limits
 from flwr_mel.costs import Coefficients
+from flwr_mel.solvers.rate import BestRound, Rate, best_round
 
 # How many rounds are remembered, and how near a value must be to count.
 _ROUNDS, _NEAR = 3, 1.2
@@ -132,3 +135,34 @@ class Pace:
             tuple(number(f"pace.{name}", x, above=0) for x in data[name]) for name in ("computed", "used")
         )
         return cls(computed, used)
+
+
+def best_in_pace(
+    pace: Pace,
+    costs: Coefficients,
+    expected: Coefficients,
+    energy_limit_j: Limits,
+    held: IntArray,
+    min_samples: int,
+    rate: Rate,
+    pause_s: float = 0.0,
+) -> tuple[BestRound, Pace]:
+    """Return the round with the fastest learning, whose T changes only as much as `Pace` allows.
+
+    Parameters
+    ----------
+    pace : Pace
+        What is remembered of T.
+    costs, expected : Coefficients
+        To plan with, and without the margin of the on-time promise: T follows from these.
+    energy_limit_j, held, min_samples, rate
+        As for `best_round`.
+    pause_s : float
+        Time between two rounds, which a longer round spreads over more work.
+    """
+    choose = partial(
+        best_round, energy_limit_j=energy_limit_j, max_samples=held, min_samples=min_samples, objective=rate
+    )
+    whole = replace(expected, c0=expected.c0 + pause_s)
+    time_s, pace = pace.next(choose(whole).cycle_time_s - pause_s)
+    return choose(costs, cycle_time_s=time_s), pace

@@ -25,8 +25,8 @@ _COLD_START = 2.0
 # Counted epochs that differ more than this from the task's are not the task's. One more may be an evaluation.
 _OTHER_EPOCHS = 1.5
 # A client waited for the worker of another if it began later than the first by more than this share of the
-# longest task, and within this share of the longest task after the other ended.
-_LATE, _HANDOVER = 0.5, 0.2
+# longest task, and within this share of the longest task after the other ended. Shorter tasks say nothing.
+_LATE, _HANDOVER, _SHORTEST_S = 0.5, 0.2, 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +102,7 @@ def settle(
         From sending the tasks to the last reply, by the server's clock.
     """
     record = replace(record, learners=[replace(row) for row in record.learners], notes=list(record.notes))
+    replies = {row.node: replies[row.node] for row in record.asked if row.node in replies}
     good = _checked(record, replies, model, options)
     times = _times(replies)
     # In the first round the processes of the clients are only starting.
@@ -110,7 +111,7 @@ def settle(
         _learned(state.of(row.node), row, replies.get(row.node), options, overhead_s) for row in record.asked
     ]
     rested = [_rested(state.of(row.node), options) for row in record.learners if not row.asked]
-    state = state.having([*learned, *rested])
+    state = state.with_learners([*learned, *rested])
     if record.baseline_s and learned:
         record.baseline_s = max(x.own_s for x in learned)
     updates = _weighted(state, record, good, model, options)
@@ -118,9 +119,7 @@ def settle(
     record.waited_s = None if virtual else waited_s
     _add_up(record, options)
     # After `_learned`: the plan rests on what was reported before.
-    state = with_answers(
-        state, options, {row.node: replies[row.node].words for row in record.asked if row.node in replies}
-    )
+    state = with_answers(state, options, {node: reply.words for node, reply in replies.items()})
     state = advised(
         state,
         options,
@@ -146,11 +145,10 @@ def _checked(
     record: CycleRecord, replies: Mapping[str, Reply], model: Arrays, options: Options
 ) -> dict[str, Arrays]:
     """Write outcome and weight of each reply into its row; return the arrays that can be averaged."""
-    came = {row.node: replies[row.node] for row in record.asked if row.node in replies}
-    expected = expected_layout(model, [x.arrays for x in came.values() if x.arrays is not None])
+    expected = expected_layout(model, [x.arrays for x in replies.values() if x.arrays is not None])
     good: dict[str, Arrays] = {}
     for row in record.asked:
-        reply = came.get(row.node)
+        reply = replies.get(row.node)
         if reply is None:
             row.outcome, row.reason = Outcome.LATE, "no reply in time"
         elif reply.error or reply.arrays is None:
@@ -185,23 +183,26 @@ def _weight(row: LearnerRecord, reply: Reply, options: Options) -> int:
 def _times(replies: Mapping[str, Reply]) -> dict[str, tuple[float, float]]:
     """Return by node when the app began and ended, in seconds after the tasks were sent."""
     pairs = {node: (x.round_trip_s, Report.parse(x.words).train_s) for node, x in replies.items()}
-    return {node: (end - took, end) for node, (end, took) in pairs.items() if end and took}
+    return {node: (end - took, end) for node, (end, took) in pairs.items() if end and took and took <= end}
 
 
 def _overhead_s(times: Mapping[str, tuple[float, float]]) -> float:
     """Return what Flower's simulation adds to the time in the app of a client that waits for no other."""
-    return max(min((begin for begin, _ in times.values()), default=0.0), 0.0)
+    return min((begin for begin, _ in times.values()), default=0.0)
 
 
 def _in_turns(times: Mapping[str, tuple[float, float]]) -> list[str]:
     """Return the nodes that began late and just when another ended: they waited for its worker."""
     longest = max((end - begin for begin, end in times.values()), default=0.0)
-    first = min((begin for begin, _ in times.values()), default=0.0)
+    if longest < _SHORTEST_S:
+        return []
+    # Until then messages are only under way.
+    first = min(begin for begin, _ in times.values())
     ends = [end for _, end in times.values()]
     return [
         node
         for node, (begin, _) in times.items()
-        if begin - first > _LATE * longest and any(abs(begin - end) < _HANDOVER * longest for end in ends)
+        if begin - 2 * first > _LATE * longest and any(abs(begin - end) < _HANDOVER * longest for end in ends)
     ]
 
 

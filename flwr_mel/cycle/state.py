@@ -186,7 +186,7 @@ class State:
         """Return the learners behind these nodes in their order."""
         return sorted((self.of(node) for node in nodes), key=lambda x: x.order)
 
-    def having(self, learners: Sequence[Learner]) -> State:
+    def with_learners(self, learners: Sequence[Learner]) -> State:
         """Return the state with these learners brought up to date."""
         return replace(self, learners={**self.learners, **{x.key: x for x in learners}})
 

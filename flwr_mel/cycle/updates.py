@@ -120,7 +120,7 @@ def same(update: Arrays, model: Arrays) -> bool:
     if not update or update.keys() != model.keys():
         return False
     # The last layers first: projects that freeze some train these.
-    return all(_equal(array, model[name]) for name, array in reversed(update.items()))
+    return all(_equal(array, model[name]) for name, array in reversed(list(update.items())))
 
 
 def _equal(new: Array, old: Array) -> bool:

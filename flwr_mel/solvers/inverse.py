@@ -1,8 +1,7 @@
 """The inverse questions: how fast, and how green, a given number of epochs can be.
 
 With the epochs fixed, costs are linear in the samples. The least makespan follows from a bisection over the
-cycle time, the least energy from filling the learners in the order of joules per sample. Where learners may
-be left out, which saves their fixed costs, a dynamic programme over the samples chooses.
+cycle time, the least energy from filling the learners in the order of joules per sample.
 """
 
 from __future__ import annotations
@@ -16,11 +15,8 @@ from flwr_mel.allocation.allocate import BrokenAllocation, violations
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.allocation.problem import AllocationProblem
-from flwr_mel.allocation.screening import carries, smallest, strongest
+from flwr_mel.allocation.screening import carries
 from flwr_mel.allocation.solution import Diagnosis, Infeasible
-
-#: Learners times samples of the largest dynamic programme: 160 MB.
-_CELLS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,15 +26,13 @@ class Plan:
     Parameters
     ----------
     epochs, samples : int arrays
-        tau_k as asked for, and d_k; 0 for learners left out.
+        tau_k as asked for, and d_k.
     cycle_time_s : float
         The makespan: when the last learner reports.
     total_energy_j : float
         Sum over the learners.
     time_s, energy_j : float arrays
         Per learner.
-    energy_bound_j : float, optional
-        Where learners could be left out: no plan spends less. Elsewhere the total is the least.
     """
 
     epochs: IntArray
@@ -47,10 +41,9 @@ class Plan:
     total_energy_j: float
     time_s: FloatArray
     energy_j: FloatArray
-    energy_bound_j: float | None = None
 
 
-def fastest(problem: AllocationProblem, epochs: int | IntArray, *, leave_out: bool = False) -> Plan:
+def fastest(problem: AllocationProblem, epochs: int | IntArray) -> Plan:
     """Find the smallest cycle time in which all learners can do the given epochs (minimum makespan).
 
     Energy limits, max_samples, min_samples and deadlines that differ between learners hold; a cycle time
@@ -63,28 +56,25 @@ def fastest(problem: AllocationProblem, epochs: int | IntArray, *, leave_out: bo
         The learners and the samples.
     epochs : int or int array
         tau for all, or tau_k per learner; at least 1.
-    leave_out : bool
-        Whether learners may be left out that would hold the others up.
 
     Raises
     ------
     Infeasible
         If no cycle time is long enough.
     """
-    fixed = _Fixed(problem, _checked_epochs(problem, epochs), leave_out)
+    fixed = _Fixed(problem, _checked_epochs(problem, epochs))
     until = problem.deadline_s if problem.own_deadlines else np.full(len(problem), np.inf)
     cycle_time_s = fixed.least_time(until)
     if cycle_time_s is None:
         raise Infeasible(fixed.shortfall(until))
     until = np.minimum(until, cycle_time_s)
-    return fixed.plan(*fixed.least_energy(fixed.capacity(until)), until)
+    return fixed.plan(fixed.least_energy(fixed.capacity(until)), until)
 
 
-def greenest(problem: AllocationProblem, epochs: int | IntArray, *, leave_out: bool = False) -> Plan:
+def greenest(problem: AllocationProblem, epochs: int | IntArray) -> Plan:
     """Find the hand-out with the least total energy for the given epochs, within T and E_k.
 
-    Where all learners take part, the last report of those for which a sample costs the same comes as soon as
-    possible.
+    The last report of those for which a sample costs the same comes as soon as possible.
 
     Parameters
     ----------
@@ -92,22 +82,18 @@ def greenest(problem: AllocationProblem, epochs: int | IntArray, *, leave_out: b
         The learners, the samples and the limits.
     epochs : int or int array
         tau for all, or tau_k per learner; at least 1.
-    leave_out : bool
-        Whether learners may be left out, which saves their fixed costs. The plan then has a proven bound.
 
     Raises
     ------
     Infeasible
         If the epochs do not fit into the limits; the diagnosis has the smallest cycle time.
     """
-    fixed = _Fixed(problem, _checked_epochs(problem, epochs), leave_out)
+    fixed = _Fixed(problem, _checked_epochs(problem, epochs))
     capacity = fixed.capacity(problem.deadline_s)
     if not fixed.enough(capacity):
         raise Infeasible(fixed.shortfall(problem.deadline_s))
-    samples, bound = fixed.least_energy(capacity)
-    if not leave_out:
-        samples = fixed.soonest_of_equals(capacity, samples)
-    return fixed.plan(samples, bound, problem.deadline_s)
+    samples = fixed.soonest_of_equals(capacity, fixed.least_energy(capacity))
+    return fixed.plan(samples, problem.deadline_s)
 
 
 def _checked_epochs(problem: AllocationProblem, epochs: int | IntArray) -> IntArray:
@@ -124,11 +110,10 @@ def _checked_epochs(problem: AllocationProblem, epochs: int | IntArray) -> IntAr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fixed:
-    """A problem with fixed epochs; `leave_out` says whether learners may be left out."""
+    """A problem with fixed epochs."""
 
     problem: AllocationProblem
     tau: IntArray
-    leave_out: bool
 
     def capacity(self, until: FloatArray) -> IntArray:
         """Return the largest batches with ends of its own for each learner, up to d."""
@@ -137,20 +122,18 @@ class _Fixed:
         return replace(capacities, most=most).at(self.tau)
 
     def enough(self, capacity: IntArray) -> bool:
-        """Whether all learners, or some, can have all samples and no less than the least batch."""
-        least, able = self.problem.min_samples, capacity >= self.problem.min_samples
-        if not self.leave_out and not able.all():
-            return False
-        return carries(capacity[able], least, self.problem.total_samples, leave_out=self.leave_out)
+        """Whether the learners can have all samples, none of them less than the least batch."""
+        least = self.problem.min_samples
+        return bool((capacity >= least).all()) and carries(
+            capacity, least, self.problem.total_samples, leave_out=False
+        )
 
     def least_time(self, until: FloatArray) -> float | None:
         """Return the smallest cycle time that is enough, with ends of its own for each learner.
 
-        Where all take part, a bisection leaves a few samples per learner in doubt. Each of them fits from a
-        moment of its own on, so the answer is the moment of the sample that completes d.
+        A bisection leaves a few samples per learner in doubt. Each of them fits from a moment of its own on,
+        and the answer is the moment of the sample that completes d.
         """
-        if self.leave_out:
-            return smallest(1.0, lambda time_s: self.enough(self.capacity(np.minimum(until, time_s))))
         problem, tau, last = self.problem, self.tau, float(np.finfo(float).max)
         costs, demand, least = problem.coefficients, problem.total_samples, problem.min_samples
         low = min(float(costs.time_s(tau, least).max()), last)
@@ -179,70 +162,20 @@ class _Fixed:
         moment = np.sort(costs.take(chosen).time_s(tau[chosen], batch))
         return float(moment[demand - int(below.sum()) - 1])
 
-    def least_energy(self, capacity: IntArray) -> tuple[IntArray, float | None]:
-        """Return the samples with the least energy, and a bound on it if learners may be left out."""
-        if not self.leave_out:
-            return self._fill(capacity, np.arange(len(self.tau))), None
-        able = np.flatnonzero(capacity >= self.problem.min_samples)
-        if len(able) * (self.problem.total_samples + 1) <= _CELLS:
-            return self._cheapest_set(capacity, able)
-        return self._cheap_set(capacity, able)
+    def least_energy(self, capacity: IntArray) -> IntArray:
+        """Return the samples with the least energy: in the order of joules per sample."""
+        least = self.problem.min_samples
+        order = np.argsort(self._price(), kind="stable")
+        room = capacity[order] - least
+        before = np.cumsum(room) - room
+        samples = np.zeros(len(self.tau), dtype=np.int64)
+        samples[order] = least + np.clip(self.problem.total_samples - least * len(order) - before, 0, room)
+        return samples
 
     def _price(self) -> FloatArray:
         """Return joules per sample."""
         price: FloatArray = self.problem.coefficients.g2 * self.tau + self.problem.coefficients.g1
         return price
-
-    def _fill(self, capacity: IntArray, chosen: IntArray) -> IntArray:
-        """Fill learners in the order of joules per sample, each with the least batch first."""
-        least = self.problem.min_samples
-        order = chosen[np.argsort(self._price()[chosen], kind="stable")]
-        room = capacity[order] - least
-        before = np.cumsum(room) - room
-        samples = np.zeros(len(self.tau), dtype=np.int64)
-        samples[order] = least + np.clip(self.problem.total_samples - least * len(chosen) - before, 0, room)
-        return samples
-
-    def _cheapest_set(self, capacity: IntArray, able: IntArray) -> tuple[IntArray, float]:
-        """Choose participants and samples by a dynamic programme: samples so far -> least energy."""
-        d, least, price = self.problem.total_samples, self.problem.min_samples, self._price()
-        fixed, given = self.problem.coefficients.g0, np.arange(d + 1)
-        spent = np.full((len(able) + 1, d + 1), np.inf)
-        spent[0, 0] = 0.0
-        for i, k in enumerate(able):
-            # Least energy without the price of this learner's samples, over batches from least to capacity.
-            before, width, reach = spent[i] - price[k] * given, int(capacity[k]) - least + 1, 1
-            while reach < width:
-                step = min(reach, width - reach)
-                before[step:] = np.minimum(before[step:], before[:-step])
-                reach += step
-            spent[i + 1] = spent[i]
-            taking_part = before[: d + 1 - least] + (price[k] * given[least:] + fixed[k])
-            np.minimum(spent[i + 1, least:], taking_part, out=spent[i + 1, least:])
-        samples, left = np.zeros(len(self.tau), dtype=np.int64), d
-        for i in range(len(able) - 1, -1, -1):
-            if spent[i + 1, left] < spent[i, left]:
-                k = able[i]
-                batch = np.arange(least, min(int(capacity[k]), left) + 1)
-                samples[k] = batch[np.argmin(spent[i, left - batch] + price[k] * batch)]
-                left -= int(samples[k])
-        return samples, float(spent[-1, d]) * (1 - 1e-12)
-
-    def _cheap_set(self, capacity: IntArray, able: IntArray) -> tuple[IntArray, float]:
-        """Fill learners in the order of joules per sample of a full batch; too large for the programme.
-
-        That order, with the last learner in part, is the linear relaxation and gives the bound.
-        """
-        d, least = self.problem.total_samples, self.problem.min_samples
-        fixed, room = self.problem.coefficients.g0[able], capacity[able]
-        each = self._price()[able] + fixed / room
-        order = np.argsort(each, kind="stable")
-        before = np.cumsum(room[order]) - room[order]
-        bound = float((each[order] * np.clip(d - before, 0, room[order])).sum()) * (1 - 1e-12)
-        members = able[order[before < d]]
-        if len(members) * least > d:
-            members = able[np.argsort(-room, kind="stable")[: d // least]]
-        return self._fill(capacity, members), bound
 
     def soonest_of_equals(self, capacity: IntArray, samples: IntArray) -> IntArray:
         """Hand out anew among the learners with the price at which the samples ran out."""
@@ -260,7 +193,7 @@ class _Fixed:
             max_samples=capacity[equal],
             max_epochs=int(self.tau.max()),
         )
-        part, until = _Fixed(some, self.tau[equal], leave_out=False), np.full(len(equal), np.inf)
+        part, until = _Fixed(some, self.tau[equal]), np.full(len(equal), np.inf)
         time_s = part.least_time(until)
         room = np.minimum(part.capacity(np.minimum(until, time_s or np.inf)), capacity[equal])
         fresh = samples.copy()
@@ -273,12 +206,10 @@ class _Fixed:
         d, least, learners = problem.total_samples, problem.min_samples, len(problem)
         time_s = self.least_time(np.full(learners, np.inf))
         stuck = np.flatnonzero(capacity < least)
-        if self.leave_out:
-            fits = int(strongest(capacity[capacity >= least], least, d).sum())
-        elif learners * least > d:
+        if learners * least > d:
             detail = f"the least batches of {learners} learners need {learners * least:,} of {d:,} samples"
             return Diagnosis(d, 0, None, detail)
-        elif len(stuck):
+        if len(stuck):
             detail = Phrase(
                 f"{len(stuck)} of {learners} learners cannot do the given epochs on {{}} = {least:,} within "
                 f"their limits (the first: {{}})",
@@ -286,24 +217,18 @@ class _Fixed:
                 f"learner {int(stuck[0])}",
             )
             return Diagnosis(d, 0, time_s, detail)
-        else:
-            fits = int(capacity.sum())
+        fits = int(capacity.sum())
         detail = f"at the given epochs the learners carry {fits:,} of {d:,} samples"
         return Diagnosis(d, fits, time_s, detail)
 
-    def plan(self, samples: IntArray, energy_bound_j: float | None, until: FloatArray) -> Plan:
+    def plan(self, samples: IntArray, until: FloatArray) -> Plan:
         """Verify the samples and return them with their costs."""
-        tau = np.where(samples > 0, self.tau, 0)
-        time_s = self.problem.coefficients.time_s(tau, samples)
-        energy_j = self.problem.coefficients.energy_j(tau, samples)
+        time_s = self.problem.coefficients.time_s(self.tau, samples)
+        energy_j = self.problem.coefficients.energy_j(self.tau, samples)
         # Fixed epochs are given, not chosen: the staleness cap and max_epochs do not apply to them.
-        free = self.problem.replace(staleness=None, max_epochs=int(tau.max()), cycle_time_s=until)
-        broken = violations(free, tau, samples)
+        free = self.problem.replace(staleness=None, max_epochs=int(self.tau.max()), cycle_time_s=until)
+        broken = violations(free, self.tau, samples)
         if broken:
             raise BrokenAllocation(f"the inverse question got a broken answer: {'; '.join(broken)}")
-        total_j = float(energy_j.sum())
-        bound = None if energy_bound_j is None else min(energy_bound_j, total_j)
-        makespan_s = float(time_s.max())
-        return Plan(
-            frozen(tau), frozen(samples), makespan_s, total_j, frozen(time_s), frozen(energy_j), bound
-        )
+        makespan_s, total_j = float(time_s.max()), float(energy_j.sum())
+        return Plan(self.tau, frozen(samples), makespan_s, total_j, frozen(time_s), frozen(energy_j))

@@ -126,13 +126,13 @@ def find_price(table: IntArray, demand: int) -> tuple[float, IntArray]:
 
 def _coarse_price(table: IntArray, demand: int) -> float:
     """Find the price as if learners had only a few rows, evenly from the first to the last in reach."""
-    reach, everyone = (table != NEVER).sum(axis=0) - 1, np.arange(table.shape[1])
+    reach, columns = (table != NEVER).sum(axis=0) - 1, np.arange(table.shape[1])
     rows = np.rint(np.linspace(0, 1, 65)[:, None] * reach).astype(np.int64)
-    caps = table[rows, everyone]
+    caps = table[rows, columns]
 
     def enough(price: float) -> bool:
         pick = (rows + price * caps).argmax(axis=0)
-        return int(caps[pick, everyone].sum()) >= demand
+        return int(caps[pick, columns].sum()) >= demand
 
     return enclose(0.0, float(len(table)), enough, lambda low, high: high - low <= 1e-9 * high)[1]
 
@@ -168,9 +168,9 @@ def _bisect(
 
 def use_spare(table: IntArray, demand: int, rows: IntArray) -> IntArray:
     """Raise learner after learner, the one that can rise most first, by what is carried beyond the demand."""
-    everyone = np.arange(len(rows))
+    columns = np.arange(len(rows))
     while True:
-        carried = table[rows, everyone]
+        carried = table[rows, columns]
         lowest = np.maximum(carried - (int(carried.sum()) - demand), 1)
         reach = (table >= lowest).sum(axis=0) - 1
         k = int((reach - rows).argmax())
@@ -248,14 +248,14 @@ def _in_window(
     Also return what is then proven about the window. Mostly its bound is met, or nearly. So little less than
     that is asked for, then less in growing steps; a complete search finds the best sum from its target up.
     """
-    everyone = np.arange(table.shape[1])
+    columns = np.arange(table.shape[1])
     loss = np.concatenate([score.max(axis=0) - score for _, score in _scores(table, price)], axis=1)
     top = loss.argmin(axis=0)
-    score = float((top + price * table[top, everyone]).sum())
+    score = float((top + price * table[top, columns]).sum())
     limit = score - price * demand + float(_rounding(score, price, demand))
-    loss[top, everyone] = np.inf
+    loss[top, columns] = np.inf
     second = loss.min(axis=0)
-    loss[top, everyone] = 0.0
+    loss[top, columns] = 0.0
     near, target, step = _Near(table, demand, top, loss, second), bound, 1
     while target > goal:
         found, complete = near.search(limit - target, target, bound)

@@ -113,7 +113,7 @@ def suggest_sdp(capacities: Capacities, demand: int) -> Suggestion:
     tau, share, constraints = lifted(cp, capacities, demand, box)
     problem = cp.Problem(cp.Maximize(tau), constraints)
     status, solver = _solve(cp, problem)
-    if tau.value is None:
+    if tau.value is None or status not in MARGIN:
         raise RuntimeError(f"the SDP ended with '{status}'; SuggestImprove(suggest='bisection') needs none")
     bound = box.tau_hi * (float(tau.value) + MARGIN[status])
     samples: FloatArray = np.clip(share.value * box.d_hi, box.d_lo, box.d_hi)

@@ -32,30 +32,27 @@ _PAIRS = r"""[A-Za-z][\w.-]*=("[^"']*"|[^\s"']+)"""
 #: Flower's own processes on the server connect to it by these.
 _LOOPBACK = ("localhost", "127.0.0.1")
 _CA_DAYS, _SERVER_DAYS = 3650, 825
-_OPTIONS = {"server": "--server", "node_config": "--node-config", "connection": "--connection"}
 _PEM, _PLAIN = serialization.Encoding.PEM, serialization.NoEncryption()
 
 
 def bundle(
     directory: Annotated[Path, typer.Argument(help="The server's directory; made if it does not exist.")],
-    names: Annotated[list[str] | None, typer.Argument(help="Names of devices.", show_default=False)] = None,
-    server: Annotated[
-        str, typer.Option(help="HOST:PORT at which devices reach the server.", show_default=False)
-    ] = "",
+    server: Annotated[str, typer.Option(help="HOST:PORT at which devices reach the server.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Names of devices.")] = None,
     node_config: Annotated[
-        str, typer.Option(help="Node config of these devices, as for flower-supernode.", show_default=False)
-    ] = "",
+        str | None, typer.Option(help="Of these devices, as for flower-supernode.")
+    ] = None,
     connection: Annotated[
-        str,
-        typer.Option(help="Register the keys at this SuperLink of Flower's config.toml.", show_default=False),
-    ] = "",
+        str | None, typer.Option(help="SuperLink in Flower's config.toml to register at.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")] = False,
 ) -> None:
     """Create a server's certificates once, and for each device a directory to copy to it.
 
-    Without names: ca.pem, ca.key, server.pem and server.key. With names, in
-    addition, devices/NAME with device.key, device.pub, ca.pem and device.env
-    (address and node config). With --connection the keys are registered by
+    DIRECTORY is the server's, and NAMES are those of devices. Without names:
+    ca.pem, ca.key, server.pem and server.key. With names, in addition,
+    devices/NAME with device.key, device.pub, ca.pem and device.env (address
+    and node config). With --connection the keys are registered by
     flwr supernode register, and devices.json records the name of each node
     id. Nothing is overwritten: the same command again does only what is still
     missing.
@@ -67,16 +64,18 @@ def bundle(
     flwr-mel bundle /srv/mel --server mel.example.org:8000
 
     flwr-mel bundle /srv/mel pi-1 pi-2 --server mel.example.org:8000 --connection fleet
+
+    flwr-mel bundle /srv/mel pi-3 --server mel.example.org:8000 --node-config 'data-dir="/srv/data"'
     """
-    with bad_input(_OPTIONS):
+    with bad_input():
         for name in names or ():
             if not re.fullmatch(_NAME, name):
                 raise complain("NAME", "letters, digits, dots, dashes and underscores", name)
         host = _host(server)
-        _check_node_config(node_config)
+        _check_node_config(node_config or "")
         made = make_server(directory, host)
         for name in names or ():
-            made += make_device(directory, name, server, node_config)
+            made += make_device(directory, name, server, node_config or "")
         nodes = {name: register(directory, name, connection) for name in names or () if connection}
     if as_json:
         print_json({"directory": str(directory), "created": [str(path) for path in made], "nodes": nodes})
@@ -167,7 +166,7 @@ def _host(server: str) -> str:
             return found[1] or found[2]
     except ValueError:
         pass
-    raise complain("server", "HOST:PORT, such as mel.example.org:8000", server or Phrase("nothing"))
+    raise complain("server", "HOST:PORT, such as mel.example.org:8000", server)
 
 
 def _general_name(host: str) -> x509.GeneralName:

@@ -19,7 +19,6 @@ from flwr_mel.tools.profile_command import profile
 from flwr_mel.tools.question import load
 from flwr_mel.tools.recommend_command import recommend
 from flwr_mel.tools.report import write_report
-from flwr_mel.tools.report.runs import records_of
 
 app = typer.Typer(
     cls=shell.Commands,
@@ -34,10 +33,8 @@ def fleet(
     file: Annotated[str | None, typer.Argument(help="A fleet file to check and to write out again.")] = None,
     paper: Annotated[bool, typer.Option("--paper", help="Draw the learners of the paper's Table 1.")] = False,
     seed: Annotated[int, typer.Option(help="One seed, one fleet: the one that simulate has.")] = 0,
-    cycle: Annotated[int, typer.Option(help="As in this cycle: energy limits are drawn anew each.")] = 1,
     learners: Annotated[int, typer.Option(help="How many; four classes in equal shares.")] = 20,
     energy: Annotated[float, typer.Option(help="Mean energy limit per cycle, joules; 0: none.")] = 10.0,
-    energy_spread: Annotated[float, typer.Option(help="Limits lie within --energy +- this.")] = 2.5,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV in place of TOML.")] = False,
 ) -> None:
     """Write a fleet file to stdout: the paper's learners, or a file checked and converted.
@@ -58,23 +55,20 @@ def fleet(
         shell.stop("give either --paper or a fleet file. See: flwr-mel fleet --help")
     title = ""
     if file is not None:
-        given = ("seed", "cycle", "learners", "energy", "energy_spread")
+        given = ("seed", "learners", "energy")
         shell.refuse_given("with a fleet file, which has its own learners: it goes with --paper", *given)
         drawn = load(file)
     else:
-        with shell.bad_input({"energy_j": "--energy", "energy_spread_j": "--energy-spread", **_drawn_by()}):
+        with shell.bad_input({"energy_j": "--energy"}):
             if learners > MOST_LEARNERS:
                 raise complain("learners", f"at most {MOST_LEARNERS:,}", learners)
-            devices = PaperFleet(seed, learners, energy, energy_spread).devices(cycle)
+            spread = min(2.5, energy / 4)  # the paper's, and less around a smaller mean
+            devices = PaperFleet(seed, learners, energy, spread).devices(1)
         drawn = Fleet(devices, Workload.mlp(PAPER_LAYERS))
-        title = f"The paper's fleet (Table 1), seed {seed}, cycle {cycle}. flwr-mel plan reads this file."
+        title = f"The paper's fleet (Table 1), seed {seed}. flwr-mel plan reads this file."
     if csv and drawn.workload not in (None, Workload.mlp(PAPER_LAYERS)):
-        shell.note("CSV holds no workload: give plan its --layers and --mode, or keep the TOML file.")
+        shell.note("CSV holds no workload, and plan takes the paper's: keep the TOML file.")
     typer.echo(write_fleet_csv(drawn) if csv else write_fleet(drawn, title=title), nl=False)
-
-
-def _drawn_by() -> dict[str, str]:
-    return {name: f"--{name}" for name in ("seed", "cycle", "learners")}
 
 
 def report(
@@ -99,11 +93,11 @@ def report(
 
     flwr-mel report runs/ha-asyn runs/ha-sync runs/hu-sync --out comparison.html
     """
-    beside = records_of(runs[0]).parent if len(runs) == 1 else Path()
+    beside = runs[0] if len(runs) == 1 and runs[0].is_dir() else Path()
     target = out or beside / "report.html"
     if target.is_dir():
         shell.stop(f"--out must be a file, {target} is a directory. Try: --out {target / 'report.html'}")
-    with shell.bad_input({"out": "--out", "a run": "RUN"}):
+    with shell.bad_input({"a run": "RUN"}):
         try:
             typer.echo(write_report(runs, target))
         except ImportError as error:

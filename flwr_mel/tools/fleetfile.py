@@ -8,36 +8,36 @@ from __future__ import annotations
 import csv
 import difflib
 import io
-import math
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 from flwr_mel._text import printable
 from flwr_mel._validate import NOTHING, InputError, Phrase, complain, count
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.costs import Coefficients, Workload
-from flwr_mel.devices import COEFFICIENTS, Channel, Device, Measured, watts
+from flwr_mel.devices import COEFFICIENTS, Device, Measured
 from flwr_mel.paper import PAPER_LAYERS
 
 Learner = Device | Measured
 
 #: A guard against a typing error in `count`, not a limit of the solvers.
 MOST_LEARNERS = 1_000_000
-_PHYSICAL = ("cpu_hz", "rate_bps", "distance_m", "tx_power_w", "tx_power_dbm", "capacitance", "exponent")
+_PHYSICAL = ("cpu_hz", "rate_bps", "tx_power_w", "capacitance", "exponent")
 _KEYS = ("name", "energy_limit_j", "max_samples", "count", *_PHYSICAL, *COEFFICIENTS)
 _FROM_LAYERS = ("model_parameters", "operations_per_sample", "features")
-#: What a device by data sheet must have: the key, another way to say it, and what to write.
-_REQUIRED = (
-    ("cpu_hz", "cpu_hz", "Give operations per second, e.g. 2.4e9, or the measured c2, c1, c0, g2, g1, g0."),
-    ("rate_bps", "distance_m", "Give bits per second, e.g. 22e6, or distance_m."),
-    ("tx_power_w", "tx_power_dbm", "Give watts, or tx_power_dbm; 23 dBm are 0.2 W."),
-)
+#: What a device by data sheet must have, and what to write.
+_REQUIRED = {
+    "cpu_hz": "Give operations per second, e.g. 2.4e9, or the measured c2, c1, c0, g2, g1, g0.",
+    "rate_bps": "Give bits per second, e.g. 22e6.",
+    "tx_power_w": "Give watts; 23 dBm are 0.2 W.",
+}
 _UNITS = "cpu_hz: operations per second; rate_bps: bits per second; energy_limit_j: joules per cycle"
 
 
@@ -78,16 +78,6 @@ class Fleet:
         """What the learners are called."""
         return [getattr(x, "name", "") or f"device-{k}" for k, x in enumerate(self.learners, 1)]
 
-    @property
-    def energy_limit_j(self) -> list[float | None]:
-        """E_k; None where there is no limit."""
-        return [learner.energy_limit_j for learner in self.learners]
-
-    @property
-    def max_samples(self) -> list[int | None]:
-        """The most samples per learner; None where there is no limit."""
-        return [learner.max_samples for learner in self.learners]
-
     def job(self, workload: Workload | None = None) -> Workload:
         """Return the given workload, else the fleet's, else the paper's."""
         return workload or self.workload or Workload.mlp(PAPER_LAYERS)
@@ -126,10 +116,11 @@ class Fleet:
         **limits
             cycle_time_s, total_samples, staleness, min_samples and max_epochs of `AllocationProblem`.
         """
+        own = [learner.energy_limit_j for learner in self.learners]
         return AllocationProblem(
             self.coefficients(workload),
-            energy_limit_j=self.energy_limit_j if energy_limit_j is None else energy_limit_j,
-            max_samples=self.max_samples,
+            energy_limit_j=own if energy_limit_j is None else energy_limit_j,
+            max_samples=[learner.max_samples for learner in self.learners],
             **limits,
         )
 
@@ -224,11 +215,12 @@ def _only(known: Sequence[str], given: Mapping[str, object], what: str, remedy: 
 
 
 def _fleet(document: Mapping[str, Any]) -> Fleet:
-    _only(("workload", "channel", "device"), document, "a table")
-    workload = _workload(_table(document, "workload")) if "workload" in document else None
-    settings = _table(document, "channel")
-    _only([f.name for f in fields(Channel)], settings, "a key of [channel]")
-    channel, entries = Channel(**settings), document.get("device", [])
+    _only(("workload", "device"), document, "a table")
+    given = document.get("workload")
+    if given is not None and not isinstance(given, dict):
+        raise complain("workload", "a table, [workload]", given)
+    workload = None if given is None else _workload(dict(given))
+    entries = document.get("device", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise complain("device", "given as [[device]] tables, with two brackets, one per device", entries)
     learners: list[Learner] = []
@@ -240,19 +232,12 @@ def _fleet(document: Mapping[str, Any]) -> Fleet:
             times = count("count", entry.get("count", 1), least=1)
             if len(learners) + times > MOST_LEARNERS:
                 raise complain("count", f"at most {MOST_LEARNERS:,} learners in all", times)
-            learner = _learner(entry, channel)
+            learner = _learner(entry)
             copies = [f"{name}-{i}" for i in range(1, times + 1)] if "count" in entry else [name]
             learners += [replace(learner, name=copy) for copy in copies]
     if not learners:
         raise complain("device", "given at least once", Phrase("none"))
     return Fleet(learners, workload)
-
-
-def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    table = document.get(name, {})
-    if not isinstance(table, dict):
-        raise complain(name, f"a table, [{name}]", table)
-    return dict(table)
 
 
 def _workload(given: dict[str, Any]) -> Workload:
@@ -271,7 +256,7 @@ def _workload(given: dict[str, Any]) -> Workload:
     return Workload(**given)
 
 
-def _learner(entry: Mapping[str, Any], channel: Channel) -> Learner:
+def _learner(entry: Mapping[str, Any]) -> Learner:
     _only(_KEYS, entry, "a key of a device")
     limits = {key: entry[key] for key in ("energy_limit_j", "max_samples") if key in entry}
     physical = {key: entry[key] for key in _PHYSICAL if key in entry}
@@ -285,64 +270,36 @@ def _learner(entry: Mapping[str, Any], channel: Channel) -> Learner:
                 rule = "given, as all of c2, c1, c0, g2, g1, g0"
                 raise complain(key, rule, NOTHING, "Use 0 for a cost that does not exist.")
         return Measured(**measured, **limits)
-    for key, other, remedy in _REQUIRED:
-        if key not in physical and other not in physical:
+    for key, remedy in _REQUIRED.items():
+        if key not in physical:
             raise complain(key, "given", NOTHING, remedy)
-        if key != other and key in physical and other in physical:
-            raise complain(other, f"left out beside {key}, which means the same", physical[other])
-    if "tx_power_dbm" in physical:
-        physical["tx_power_w"] = _derived("tx_power_dbm", physical.pop("tx_power_dbm"), watts)
-    if "distance_m" in physical:
-        power = physical["tx_power_w"]
-        rate = _derived("distance_m", physical.pop("distance_m"), lambda x: channel.rate_bps(x, power))
-        physical["rate_bps"] = rate
     return Device(**physical, **limits)
-
-
-def _derived(key: str, value: Any, formula: Callable[[Any], float]) -> float:
-    """Apply a formula to a field, and blame that field if no usable number comes out."""
-    try:
-        result = formula(value)
-    except OverflowError:
-        result = math.inf
-    except InputError as error:  # a formula calls its argument by a name of its own
-        name = error.field if error.field in _PHYSICAL else key
-        raise complain(name, error.rule, error.value, error.remedy) from None
-    if not 0 < result < math.inf:
-        raise complain(key, "such that what follows from it is finite and > 0", value, "Check the units.")
-    return result
 
 
 # Writing
 
 
-def write_fleet(
-    fleet: Fleet | Sequence[Learner], workload: Workload | None = None, *, title: str = ""
-) -> str:
+def write_fleet(fleet: Fleet, *, title: str = "") -> str:
     """Return a fleet as TOML text that `read_fleet` reads back to the last bit.
 
     Parameters
     ----------
-    fleet : Fleet or sequence of Device or Measured
-        The learners.
-    workload : Workload, optional
-        In place of the fleet's own; without either the file has no ``[workload]``.
+    fleet : Fleet
+        The learners and, if it has one, the workload.
     title : str
         Put into a comment on top.
     """
-    import tomli_w  # noqa: PLC0415 - comes with flwr; reading does without
-
-    fleet = fleet if isinstance(fleet, Fleet) else Fleet(fleet)
-    job = workload or fleet.workload
-    document: dict[str, Any] = {} if job is None else {"workload": _workload_entries(job)}
+    document: dict[str, Any] = {}
+    if fleet.workload is not None:
+        document["workload"] = _workload_entries(fleet.workload)
     document["device"] = _entries(fleet)
     comment = "".join(f"# {line}\n" for line in (*title.splitlines(), _UNITS))
     return f"{comment}\n{tomli_w.dumps(document)}"
 
 
-def write_fleet_csv(fleet: Fleet | Sequence[Learner]) -> str:
+def write_fleet_csv(fleet: Fleet) -> str:
     """Return a fleet as CSV text. CSV has no place for a workload."""
-    rows = _entries(fleet if isinstance(fleet, Fleet) else Fleet(fleet))
+    rows = _entries(fleet)
     text = io.StringIO()
     used = [key for key in _KEYS if any(key in row for row in rows)]
     writer = csv.DictWriter(text, used, restval="", lineterminator="\n")

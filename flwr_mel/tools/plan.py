@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
 
@@ -15,42 +14,27 @@ from rich.text import Text
 from flwr_mel._text import some
 from flwr_mel.allocation import Handout, Infeasible, Reason, Solution, Solver, allocate
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.solution import round_up
 from flwr_mel.paper import DEFAULT_STALENESS
-from flwr_mel.solvers import EqualBatches, Exact
+from flwr_mel.solvers import Exact
 from flwr_mel.solvers.exact import Exclude
 from flwr_mel.solvers.inverse import fastest, greenest
 from flwr_mel.solvers.rate import LEAST, RESOLUTION, Rate, best_round
 from flwr_mel.solvers.schemes import SchemeName, scheme
 from flwr_mel.tools import question as q
-from flwr_mel.tools import shell
 from flwr_mel.tools.plan_table import print_table, rows_of
 from flwr_mel.tools.question import Question, limit, refuse
-from flwr_mel.tools.recommend import regimes_of
 from flwr_mel.tools.shell import bad_input, console, facts, grid, refuse_given, stop, title
 
-_OWN = ("staleness", "solver", "handout", "exclude", "frugality", "cover")
-_OPTIONS = q.OPTIONS | {key: f"--{key}" for key in _OWN} | {"reference_s": "--energy-per"}
 #: No search for stragglers in larger fleets.
 _MOST_FOR_STRAGGLERS = 2000
 _FOREVER = 1e9
 _T = "Seconds per cycle, T; best: T and the samples follow from the costs. Not needed with --fastest."
 _D = f"{q.SAMPLES} Not needed with --cycle-time best."
-_F = "With --cycle-time best: 0 for time only, 0.25 saves much energy. Default: 0."
+_F = "With --cycle-time best: 0 for time only, 0.25 saves much energy."
 _PER = "With --cycle-time best: energy limits are for so many seconds, a mean power. Default: per cycle."
-_COVER = "With --cycle-time best: share of the data that participants hold at least. Default: 1."
 _C = f"Largest difference between two learners' epochs, c; 0 is synchronous. Default: {DEFAULT_STALENESS}."
-_SOLVERS = "exact (with proof, the default), suggest-improve (the paper's) or equal batches."
 _EXCLUDE = "Skip only learners that cannot take part (the default), or also stragglers."
-
-
-class SolverName(StrEnum):
-    """Solvers by their name on the command line."""
-
-    EXACT = "exact"
-    SUGGEST_IMPROVE = "suggest-improve"
-    EQUAL = "equal"
 
 
 def _how(text: str, *names: str, **more: Any) -> Any:
@@ -67,18 +51,14 @@ def plan(
     min_samples: q.LeastBatch = 0,
     max_epochs: q.MaxEpochs = None,
     mode: q.Where = None,
-    layers: q.Layers = None,
-    solver: Annotated[SolverName | None, _how(_SOLVERS)] = None,
     handout: Annotated[Handout | None, _how("Rule for the samples.")] = None,
     exclude: Annotated[Exclude | None, _how(_EXCLUDE)] = None,
     frugality: Annotated[float, _how(_F)] = 0.0,
-    cover: Annotated[float, _how(_COVER)] = 1.0,
     energy_per: Annotated[float | None, _how(_PER, metavar="SECONDS")] = None,
     compare: Annotated[bool, _how("The paper's four schemes side by side.", "--compare")] = False,
     fastest: Annotated[int | None, _how("Shortest cycle with N epochs each.", metavar="N")] = None,
     greenest: Annotated[int | None, _how("Least energy with N epochs each.", metavar="N")] = None,
     json: q.Json = False,
-    everything: Annotated[bool, typer.Option("--all", help="Every row, however many learners.")] = False,
 ) -> None:
     """Plan a cycle: epochs and samples per learner, within time, energy and staleness.
 
@@ -108,34 +88,32 @@ def plan(
     asked += ["--compare"] * compare
     if len(asked) > 1:
         stop(f"{asked[0]} and {asked[1]} exclude each other: give one of them")
-    if json or compare:
-        refuse_given(f"with {'--json' if json else '--compare'}, which has every row", "everything")
     if compare:
         refuse_given("with --compare, whose schemes are the paper's", "exclude")
     elif asked:
-        fixed = ("solver", "handout", "exclude", "staleness", "max_epochs")
+        fixed = ("handout", "exclude", "staleness", "max_epochs")
         refuse_given(f"with {asked[0]}, which fixes the epochs of all learners", *fixed)
     if fastest is not None:
         refuse_given("with --fastest, which computes it", "cycle_time")
     elif cycle_time is None:
         stop("--cycle-time must be given, in seconds, got nothing. Not needed with --fastest")
-    pose = partial(q.pose, file, energy=energy, mode=mode, layers=layers, json=json, options=_OPTIONS)
+    pose = partial(q.pose, file, energy=energy, mode=mode, json=json)
     if cycle_time == "best":
         if asked:
             stop(f"--cycle-time must be seconds with {asked[0]}, got 'best'")
-        idle = ("samples", "staleness", "max_epochs", "solver", "handout", "exclude")
+        idle = ("samples", "staleness", "max_epochs", "handout", "exclude")
         refuse_given("with --cycle-time best, which chooses T and one pass over some samples", *idle)
         least = min_samples or LEAST
         # Without a time limit: reads the costs, the limits of energy and the data.
         question = pose(cycle_time_s=_FOREVER, total_samples=least, min_samples=least, max_epochs=1)
-        with bad_input(_OPTIONS):
-            rate = Rate(frugality=frugality, cover=cover, reference_s=energy_per)
-            _best(question, rate, least, everything)
+        with bad_input(q.OPTIONS):
+            rate = Rate(frugality=frugality, reference_s=energy_per)
+            _best(question, rate, least)
         return
-    refuse_given("without --cycle-time best", "frugality", "cover", "energy_per")
+    refuse_given("without --cycle-time best", "frugality", "energy_per")
     if samples is None:
         stop("--samples must be given, got nothing. Not needed with --cycle-time best")
-    chosen = _solver(solver or SolverName.EXACT, handout, exclude)
+    solver = Exact(handout=handout or Handout.PROPORTIONAL, exclude=exclude or Exclude.INFEASIBLE)
     question = pose(
         cycle_time_s=_seconds(cycle_time),
         total_samples=samples,
@@ -143,13 +121,13 @@ def plan(
         min_samples=min_samples,
         max_epochs=max_epochs,
     )
-    with bad_input(_OPTIONS | {"epochs": asked[0] if asked else "--max-epochs"}):
+    with bad_input(q.OPTIONS | {"epochs": asked[0] if asked else "--max-epochs"}):
         if compare:
-            _compare(question, chosen)
+            _compare(question, solver)
         elif asked:
-            _inverse(question, asked[0].removeprefix("--"), fastest or greenest or 0, everything)
+            _inverse(question, asked[0].removeprefix("--"), fastest or greenest or 0)
         else:
-            _plan(question, chosen, solver or SolverName.EXACT, everything, hint=exclude is None)
+            _plan(question, solver, hint=exclude is None)
 
 
 def _seconds(text: str | None) -> float:
@@ -160,43 +138,24 @@ def _seconds(text: str | None) -> float:
         stop(f"--cycle-time must be seconds or best, got {text!r}")
 
 
-def _solver(name: SolverName, handout: Handout | None, exclude: Exclude | None) -> Solver:
-    """Build the solver that the options name; options it would ignore are refused."""
-    if name is not SolverName.EXACT:
-        refuse_given(f"with --solver {name}: only exact has it", "exclude")
-    if name is SolverName.EQUAL:
-        refuse_given("with --solver equal, whose batches are equal", "handout")
-        return EqualBatches()
-    rule = handout or Handout.PROPORTIONAL
-    if name is SolverName.EXACT:
-        return Exact(handout=rule, exclude=exclude or Exclude.INFEASIBLE)
-    try:
-        import cvxpy  # noqa: F401, PLC0415 - heavy, and not part of the base install
-    except ImportError as error:
-        shell.missing_packages("--solver suggest-improve", error, "paper")
-    from flwr_mel.solvers.suggest_improve import SuggestImprove  # noqa: PLC0415
-
-    return SuggestImprove(handout=rule)
-
-
 # Answers
 
 
-def _plan(question: Question, solver: Solver, name: str, everything: bool, *, hint: bool) -> None:
+def _plan(question: Question, solver: Exact, *, hint: bool) -> None:
     """Allocate and print."""
     problem = question.problem
     solution = allocate(problem, solver, throw=False)
     if solution.diagnosis is not None:
         refuse(question, solution.diagnosis)
-    rows, tau = rows_of(question.names, problem, solution), _relaxed(problem)
-    slow = _stragglers(question, solution) if hint and isinstance(solver, Exact) else None
+    rows = rows_of(question.names, problem, solution)
+    slow = _stragglers(question, solution) if hint else None
     if question.json:
-        body = {"solver": name, **_summary(solution), "relaxed_epochs": tau, "stragglers": slow}
+        body = {**_summary(solution), "stragglers": slow}
         question.print_json({**body, "learners": rows})
         return
     out = console()
-    title(out, f"Plan of {question.file}, solver {name}", question.headline())
-    print_table(out, rows, problem.cycle_time_s, everything)
+    title(out, f"Plan of {question.file}", question.headline())
+    print_table(out, rows)
     gap = f"gap {solution.gap:.2%}" if solution.gap else "no gap"
     done = sorted(Counter(int(tau) for tau in solution.epochs if tau).items())
     pairs = [
@@ -206,7 +165,6 @@ def _plan(question: Question, solver: Solver, name: str, everything: bool, *, hi
         ("samples", f"{int(solution.samples.sum()):,} of {problem.total_samples:,}"),
         ("last report", f"{float(solution.time_s.max()):.4g} of {problem.cycle_time_s:.4g} s"),
         ("energy", f"{float(solution.energy_j.sum()):.4g} J in total"),
-        *_rounding(tau),
     ]
     if slow is not None:
         text = f"without {some(slow['names'])} the others could do {slow['gain']:,} more epochs in total"
@@ -231,21 +189,6 @@ def _summary(solution: Solution) -> dict[str, Any]:
     }
 
 
-def _relaxed(problem: AllocationProblem) -> float | None:
-    """Return tau*, the relaxed synchronous optimum; None if nothing fits."""
-    try:
-        return regimes_of(problem).relaxed_epochs
-    except Infeasible:
-        return None
-
-
-def _rounding(tau: float | None) -> list[tuple[str, str]]:
-    if tau is None:
-        return []
-    ratio = tau / math.floor(tau)
-    return [("tau*/floor", f"{tau:.4g} / {math.floor(tau)} = {ratio:.2f}: loss of HA-Sync by rounding")]
-
-
 def _stragglers(question: Question, solution: Solution) -> dict[str, Any] | None:
     """Look whether skipping able learners would raise the sum of epochs."""
     if len(question.problem) > _MOST_FOR_STRAGGLERS:
@@ -256,7 +199,7 @@ def _stragglers(question: Question, solution: Solution) -> dict[str, Any] | None
     return {"names": names, "gain": gain} if gain > 0 and names else None
 
 
-def _best(question: Question, rate: Rate, least: int, everything: bool) -> None:
+def _best(question: Question, rate: Rate, least: int) -> None:
     """Choose T, the participants and their samples, and print."""
     p = question.problem
     try:
@@ -273,12 +216,12 @@ def _best(question: Question, rate: Rate, least: int, everything: bool) -> None:
         free = row["samples"] < min(most, rate.most)
         row["limit"] = None if free else "task size" if row["samples"] < most else row["limit"]
     if question.json:
-        chosen = {"frugality": rate.frugality, "cover": rate.cover, "cycle_time_s": time_s}
+        chosen = {"frugality": rate.frugality, "cycle_time_s": time_s}
         question.print_json({**chosen, **_summary(solution), "resolution": RESOLUTION, "learners": rows})
         return
     out, joules = console(), float(solution.energy_j.sum())
     title(out, f"Fastest learning with {question.file}, frugality {rate.frugality:g}", question.headline())
-    print_table(out, rows, time_s, everything)
+    print_table(out, rows)
     gap = f"{solution.bound:,.5g}, gap {solution.gap:.2%}: no T is better by more"
     pairs = [
         ("cycle time", f"{round_up(time_s)} s"),
@@ -303,14 +246,14 @@ def _compare(question: Question, solver: Solver) -> None:
     best = solutions[SchemeName.HA_ASYN]
     if not any(s.status.ok for s in solutions.values()):
         refuse(question, best.diagnosis)  # type: ignore[arg-type]
-    tau, bound = _relaxed(problem), best.bound if best.status.ok else None
+    bound = best.bound if best.status.ok else None
     wrong = {k: q.diagnosis_lines(s.diagnosis, question.names) for k, s in solutions.items() if s.diagnosis}
     if question.json:
         rows = [
             {"scheme": k, **_summary(s), "diagnosis": " ".join(wrong.get(k, []))}
             for k, s in solutions.items()
         ]
-        question.print_json({"bound": bound, "relaxed_epochs": tau, "schemes": rows})
+        question.print_json({"bound": bound, "schemes": rows})
         return
     out = console()
     title(out, f"Schemes on {question.file}", question.headline())
@@ -326,10 +269,10 @@ def _compare(question: Question, solver: Solver) -> None:
         table.add_row(Text("bound", style="dim"), f"{bound:.4g}")
     out.print(table)
     out.print()
-    facts(out, [*_rounding(tau), *((str(k), " ".join(lines)) for k, lines in wrong.items())])
+    facts(out, [(str(k), " ".join(lines)) for k, lines in wrong.items()])
 
 
-def _inverse(question: Question, which: str, epochs: int, everything: bool) -> None:
+def _inverse(question: Question, which: str, epochs: int) -> None:
     """Answer --fastest or --greenest."""
     problem = question.problem
     try:
@@ -347,5 +290,5 @@ def _inverse(question: Question, which: str, epochs: int, everything: bool) -> N
     goal = "Shortest cycle" if which == "fastest" else "Least energy"
     detail = f"{len(problem):,} learners, {problem.total_samples:,} samples, {question.mode.upper()}"
     title(out, f"{goal} with {epochs:,} epochs of every learner in {question.file}", detail)
-    print_table(out, rows, problem.cycle_time_s, everything)
+    print_table(out, rows)
     facts(out, [("cycle time", f"{round_up(answer.cycle_time_s)} s"), ("energy", f"{spent:.6g} J in total")])

@@ -39,17 +39,16 @@ def rows_of(
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def print_table(out: Console, rows: Sequence[dict[str, Any]], cycle_time_s: float, everything: bool) -> None:
-    """Print what each learner gets, what that takes of its limits, and which learners are skipped."""
-    width = 10 if out.width >= 96 else 6 if out.width >= 76 else 0
-    table = grid("learner<", "epochs", "samples", f"time, {cycle_time_s:.4g} s<", "energy, J<", "limit<")
-    hidden = 0 if everything or len(rows) <= _LONG_FLEET else len(rows) - 2 * _ENDS
+def print_table(out: Console, rows: Sequence[dict[str, Any]]) -> None:
+    """Print what each learner gets, what that takes, and which learners are skipped."""
+    table = grid("learner<", "epochs", "samples", "time, s", "energy, J", "limit<")
+    hidden = 0 if len(rows) <= _LONG_FLEET else len(rows) - 2 * _ENDS
     for row in rows[:_ENDS] if hidden else rows:
-        table.add_row(*_cells(row, cycle_time_s, width, out.width))
+        table.add_row(*_cells(row, out.width))
     if hidden:
-        table.add_row(Text(f"{hidden:,} more: --all", style="dim"))
+        table.add_row(Text(f"{hidden:,} more: --json has all", style="dim"))
         for row in rows[-_ENDS:]:
-            table.add_row(*_cells(row, cycle_time_s, width, out.width))
+            table.add_row(*_cells(row, out.width))
     out.print(table)
     out.print()
     reasons: dict[str, list[str]] = {}
@@ -60,21 +59,11 @@ def print_table(out: Console, rows: Sequence[dict[str, Any]], cycle_time_s: floa
         out.print(Text.assemble((f"Skipped, {len(names):,}: ", "bold red"), f"{some(names)}: {reason}."))
 
 
-def _cells(row: dict[str, Any], cycle_time_s: float, width: int, room: int) -> list[Text | str]:
-    name, limit_j = Text(row["name"], style="" if row["epochs"] else "dim"), row["energy_limit_j"]
-    name.truncate(max(room - 2 * width - 48, 8), overflow="ellipsis")
+def _cells(row: dict[str, Any], room: int) -> list[Text | str]:
+    name = Text(row["name"], style="" if row["epochs"] else "dim")
+    name.truncate(max(room - 49, 8), overflow="ellipsis")
     if not row["epochs"]:
         return [name, "-", "-", Text("skipped", style="dim")]
-    time = _bar(row["time_s"], cycle_time_s, width, "cyan").append(f" {row['time_s']:.3g}")
-    energy = _bar(row["energy_j"], limit_j, width, "yellow").append(f" {row['energy_j']:.3g}")
-    energy.append("" if limit_j is None else f"/{limit_j:.3g}")
-    return [name, Text(f"{row['epochs']:,}", "bold"), f"{row['samples']:,}", time, energy, row["limit"] or ""]
-
-
-def _bar(value: float, limit: float | None, width: int, colour: str) -> Text:
-    """Draw a share of a limit; anything used shows, and only a full share fills it."""
-    if limit is None:
-        return Text(" " * width)
-    eighths = max(min(int(8 * width * value / limit), 8 * width), 1 if value > 0 else 0)
-    full, rest = divmod(eighths, 8)
-    return Text(("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width, "░")[:width], style=colour)
+    limit_j = "" if row["energy_limit_j"] is None else f" of {row['energy_limit_j']:.3g}"
+    costs = f"{row['time_s']:.3g}", f"{row['energy_j']:.3g}{limit_j}"
+    return [name, Text(f"{row['epochs']:,}", "bold"), f"{row['samples']:,}", *costs, row["limit"] or ""]

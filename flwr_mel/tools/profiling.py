@@ -68,7 +68,7 @@ def measure_compute(
     budget_s: float = 30.0,
     repeats: int = 15,
     counter_j: Callable[[], float | None] = lambda: None,
-    on_run: Callable[[int, int, Run], None] = lambda *_: None,
+    on_run: Callable[[int, int], None] = lambda *_: None,
     clock: Callable[[], float] = perf_counter,
 ) -> ComputeCosts:
     """Time a training function at several points and fit the cost model.
@@ -80,14 +80,15 @@ def measure_compute(
     samples, epochs : int
         The largest point. Nearer to real tasks is better.
     budget_s : float
-        How long it may take in all. The samples are lowered so that three rounds over all points fit in, and
-        no run is begun that would end after it by what runs took so far.
+        How long it may take in all. The samples are lowered so that three rounds over all points fit in. The
+        first round is always finished, however slow the device becomes; after it, no run begins that would
+        end too late.
     repeats : int
         Rounds over all points, if the budget allows.
     counter_j : callable
         A meter's counter of joules.
     on_run : callable
-        Told the number of runs done, the number planned and the run, after each.
+        Called after each run with the number of runs done and the number planned.
     clock : callable
         Returns seconds since some moment in the past.
 
@@ -116,14 +117,11 @@ def measure_compute(
         # There and back again, so that a device that slows down as it warms up does not tilt the fit.
         turn, place = divmod(len(runs), len(points))
         point = points[place if turn % 2 == 0 else -1 - place]
-        if clock() + _expected(runs, point) > end:
+        before = [run.seconds for run in runs if (run.epochs, run.samples) == point]
+        if before and clock() + max(before) > end:
             break
         runs.append(timed(*point))
-        on_run(len(runs), repeats * len(points), runs[-1])
-    if len(runs) < len(points):
-        did = f"{budget_s:g} s, in which {len(runs)} of {len(points)} runs were made"
-        remedy = Phrase("Raise it, or lower {}.", "samples")
-        raise complain("budget_s", "enough for one round of runs", did, remedy)
+        on_run(len(runs), repeats * len(points))
     return _fitted(runs, samples, epochs)
 
 
@@ -155,20 +153,10 @@ def _affordable(
     room = left() / rounds - max(once - each * few, 0.0) * len(points)
     fitting = samples if work <= room else int(samples * room / work) if work else 0
     if fitting < _LEAST_SAMPLES:
-        took = f"a function that takes {once:.3g} s for one epoch on {few} samples"
+        took = Phrase(f"a function that takes {once:.3g} s for one epoch on {few} samples")
         rule = f"long enough for {rounds} rounds with at least {_LEAST_SAMPLES} samples"
         raise complain("budget_s", rule, took, Phrase("Raise it, or lower {}.", "samples"))
     return fitting
-
-
-def _expected(runs: Sequence[Run], point: tuple[int, int]) -> float:
-    """Return about how long a run takes: as others of its kind, or in proportion to the last one."""
-    alike = [run.seconds for run in runs if (run.epochs, run.samples) == point]
-    if alike or not runs:
-        return max(alike, default=0.0)
-    # What a call takes besides is less than the shortest run.
-    last, besides = runs[-1], min(run.seconds for run in runs)
-    return min(besides, last.seconds) + last.seconds * point[0] * point[1] / (last.epochs * last.samples)
 
 
 def _fitted(runs: Sequence[Run], samples: int, epochs: int) -> ComputeCosts:
@@ -247,35 +235,27 @@ def fit(points: Sequence[tuple[int, int]], costs: Sequence[float]) -> Three:
 
 
 def load_function(where: str) -> Callable[..., Any]:
-    """Import a training function, ``module:function`` or ``path/file.py:function``, with the caller's rights.
+    """Import a training function, ``module:function``, with the caller's rights.
 
     Raises
     ------
     InputError
-        Says what is wrong: the form, the file, its import, the name, or the arguments.
+        Says what is wrong: the form, the import, the name, or the arguments.
     """
-    source, colon, name = where.rpartition(":")
-    if not colon or not source or not name.isidentifier():
-        raise complain("train", "module:function or path/file.py:function", where)
-    # As when Python runs a module or a file: an app in the working directory, and neighbours, are found.
-    file = Path(source).resolve() if source.endswith(".py") else None
-    sys.path.insert(0, str(file.parent if file else Path.cwd()))
-    if file and not file.is_file():
-        raise complain("train", "in a file that exists", source)
+    source, _, name = where.partition(":")
+    if not all(part.isidentifier() for part in (*source.split("."), name)) or source.endswith(".py"):
+        remedy = "Of the function train in the file app.py: app:train, from the file's directory."
+        raise complain("train", "module:function", where, remedy)
+    sys.path.insert(0, str(Path.cwd()))
     try:
-        module = importlib.import_module(file.stem if file else source)
+        module = importlib.import_module(source)
     except (Exception, SystemExit) as error:
         got = Phrase(f"{type(error).__name__} from {source}: {message(error)}")
         raise complain("train", "in a module that can be imported", got) from error
-    if file and Path(getattr(module, "__file__", "")).resolve() != file:
-        remedy = "Rename the file, or give its module."
-        raise complain("train", f"in a file that is not called like the module {file.stem}", source, remedy)
     function = getattr(module, name, None)
     if not callable(function):
-        has = [
-            n for n, x in vars(module).items() if inspect.isfunction(x) and x.__module__ == module.__name__
-        ]
-        listed = f"It has: {', '.join(sorted(has)[:10])}." if has else "It has no functions."
+        own = [n for n, x in inspect.getmembers(module, inspect.isfunction) if x.__module__ == source]
+        listed = f"It has: {', '.join(own[:10])}." if own else "It has no functions."
         raise complain("train", f"a function of {source}", name, listed)
     try:
         inspect.signature(function).bind(samples=1, epochs=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,20 +19,17 @@ from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.problem import NO_LIMIT
 from flwr_mel.allocation.screening import screen
 from flwr_mel.allocation.solution import round_up
-from flwr_mel.costs import Workload
 from flwr_mel.devices import Measured
 from flwr_mel.paper import least_batch
 from flwr_mel.tools.fleetfile import Fleet, parse_fleet, read_fleet
-from flwr_mel.tools.shell import INFEASIBLE, bad_input, note, print_json, stop
+from flwr_mel.tools.shell import INFEASIBLE, bad_input, note, print_json
 
-#: From the library's fields to the options of every question.
+#: From the library's fields to options of another name.
 OPTIONS = {
     "cycle_time_s": "--cycle-time",
     "energy_limit_j": "--energy",
     "total_samples": "--samples",
-    "min_samples": "--min-samples",
-    "max_epochs": "--max-epochs",
-    "layers": "--layers",
+    "reference_s": "--energy-per",
 }
 
 
@@ -50,7 +46,6 @@ def limit(text: str, *names: str, **more: Any) -> Any:
 
 
 _LEAST = "Least batch of a learner that takes part; 0: 100 per 60,000 samples, at most half an equal share."
-_LAYERS = "Layer sizes of the network, e.g. 784,300,10. Default: the file's, else the paper's."
 _MODE = "pl: the server ships the samples; fl: data stay. Default: the file's, else pl."
 FleetFile = Annotated[str, typer.Argument(metavar="FLEET", help="A .toml or .csv file; - is stdin (TOML).")]
 SAMPLES = "Samples of the whole fleet per cycle, d."
@@ -58,7 +53,6 @@ Energy = Annotated[float | None, limit("Joules per learner and cycle, in place o
 LeastBatch = Annotated[int, limit(_LEAST)]
 MaxEpochs = Annotated[int | None, limit("No learner does more epochs.")]
 Where = Annotated[Mode | None, limit(_MODE)]
-Layers = Annotated[str | None, limit(_LAYERS)]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")]
 
 
@@ -108,9 +102,7 @@ def pose(
     min_samples: int,
     energy: float | None,
     mode: Mode | None,
-    layers: str | None,
     json: bool,
-    options: Mapping[str, str],
     **limits: Any,
 ) -> Question:
     """Read a fleet and pose its problem; end with exit code 2 if something is wrong with either.
@@ -119,37 +111,20 @@ def pose(
     ----------
     file : str
         The fleet's; "-" is stdin.
-    min_samples, energy, mode, layers, json
+    min_samples, energy, mode, json
         As the options of that name; 0 least samples: the usual.
-    options : mapping
-        From fields to the options that name them in errors.
     **limits
         Of `Fleet.problem`.
     """
     fleet = load(file)
-    with bad_input(options):
-        job = _job(fleet, layers, mode)
+    with bad_input(OPTIONS):
+        job = fleet.job() if mode is None else replace(fleet.job(), ship_data=mode is Mode.PL)
         least = min_samples or least_batch(limits["total_samples"], len(fleet))
         problem = fleet.problem(min_samples=least, energy_limit_j=energy, workload=job, **limits)
-    changed = [name for name, value in (("--mode", mode), ("--layers", layers)) if value is not None]
     measured = sum(isinstance(learner, Measured) for learner in fleet.learners)
-    if measured and changed:
-        note(
-            f"the costs of {measured} learners were measured, so {' and '.join(changed)} did not change them."
-        )
+    if measured and mode is not None:
+        note(f"the costs of {measured} learners were measured, so --mode did not change them.")
     return Question(file, fleet.names, problem, "pl" if job.ship_data else "fl", json)
-
-
-def _job(fleet: Fleet, layers: str | None, mode: Mode | None) -> Workload:
-    """Return the training job: the file's, changed by what the options say."""
-    job = fleet.job()
-    if layers is not None:
-        if not re.fullmatch(r"\s*\d{1,12}(\s*[,-]\s*\d{1,12})*\s*", layers):
-            stop(f"--layers must be layer sizes with commas between, e.g. 784,300,10, got {layers!r}")
-        sizes = Workload.mlp([int(size) for size in re.findall(r"\d+", layers)])
-        keys = ("model_parameters", "operations_per_sample", "features")
-        job = replace(job, **{key: getattr(sizes, key) for key in keys})
-    return job if mode is None else replace(job, ship_data=mode is Mode.PL)
 
 
 def refuse(question: Question, diagnosis: Diagnosis) -> NoReturn:

@@ -9,20 +9,16 @@ the candidates: S is about cycles of one length and cannot rank them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import floor, log
-from typing import Any
-
-import numpy as np
 
 from flwr_mel._validate import complain, count
 from flwr_mel.allocation import AllocationProblem, Handout, Infeasible, Solution, Solver, allocate
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import diagnose, screen
-from flwr_mel.solvers import EqualBatches, Exact
+from flwr_mel.solvers import Exact
 from flwr_mel.solvers.rate import Rate, best_round
 
 #: A resource is low from this share of the joint gain on, and high up to the other.
@@ -33,16 +29,6 @@ SCARCE_EPOCHS, ABUNDANT_EPOCHS = 3.0, 8.0
 WORTH = 0.02
 #: Frugalities of the short rounds: time only, and much less energy.
 FRUGALITIES = (0.0, 0.25)
-
-PREDICTS = (
-    "S = sum tau_k d_k^2 / d, the samples each learner passes weighted as the average weights them. With IID "
-    "data shipped by the server, accuracy after a number of cycles followed S more closely than the mean "
-    "epochs. S is not an accuracy: a gain of 50 % in S means fewer cycles, not 50 % fewer errors."
-)
-STARVES = (
-    "it gives weak learners the least batch only; where they hold data that no other learner has (non-IID "
-    "FL) that may cost accuracy, so measure it first"
-)
 
 
 class Level(StrEnum):
@@ -65,14 +51,11 @@ class Resource:
         tau* with twice of it, over tau*.
     share : float
         log(doubled) over the same with both doubled: which part of the joint gain it accounts for.
-    binds : int
-        Learners whose batch it stops first at floor(tau*) epochs.
     """
 
     level: Level
     doubled: float
     share: float
-    binds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +72,6 @@ class Regimes:
         Low below `SCARCE_EPOCHS` relaxed epochs, high from `ABUNDANT_EPOCHS` on.
     time, energy : Resource
         Which of the two it is that limits.
-    bound_by_data : int
-        Learners stopped by their own data first.
     """
 
     relaxed_epochs: float
@@ -98,7 +79,6 @@ class Regimes:
     amount: Level
     time: Resource
     energy: Resource
-    bound_by_data: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,23 +94,22 @@ class Advice:
 class Candidate:
     """One way to allocate, and what it is predicted to bring per cycle.
 
-    `progress` is S, `gain` is S over that of HA-Sync with the paper's proportional hand-out, minus 1. An
-    infeasible candidate has zeros. `caution` says why not to trust the gain blindly.
+    `progress` is S = sum tau_k d_k^2 / d, the samples each learner passes weighted as the average weights
+    them; `gain` is S over that of HA-Sync with the paper's proportional hand-out, minus 1. With IID data
+    shipped by the server, accuracy after a number of cycles followed S more closely than the mean epochs. An
+    infeasible candidate has zeros.
     """
 
     name: str
     scheme: str
     staleness: int
-    handout: str
+    handout: Handout
     status: str = ""
     mean_epochs: float = 0.0
     progress: float = 0.0
     energy_j: float = 0.0
-    makespan_s: float = 0.0
     participants: int = 0
     gain: float = -1.0
-    reason: str = ""
-    caution: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +137,13 @@ class Recommendation:
     candidates : tuple of Candidate
         Highest predicted gain first; infeasible ones last.
     best : Candidate
-        Of those within `WORTH` of the highest without a caution: smallest c, then least energy.
+        Of those within `WORTH` of the highest: smallest c, then least energy.
     paper : Advice
         What the paper's rule says of these regimes.
     cross_validate : Advice
         Which c to try, by predicted gain.
     short : tuple of ShortRound
         Where T is free: short rounds, for time only and with some frugality.
-    warnings : tuple of str
-        What to keep in mind.
     """
 
     regimes: Regimes
@@ -175,12 +152,6 @@ class Recommendation:
     paper: Advice
     cross_validate: Advice
     short: tuple[ShortRound, ...]
-    warnings: tuple[str, ...]
-    predicts: str = PREDICTS
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data, ready for JSON."""
-        return asdict(self)
 
 
 def recommend(
@@ -195,7 +166,8 @@ def recommend(
     staleness_up_to : int
         The largest c considered.
     federated : bool
-        Whether the data stay with the learners.
+        Whether the data stay with the learners. Then the strongest-first hand-out is no candidate: it gives
+        weak learners the least batch only, and they may hold data that no other learner has.
 
     Raises
     ------
@@ -206,15 +178,17 @@ def recommend(
         raise complain("problem", "an AllocationProblem", problem, "Of a fleet: fleet.problem(...).")
     most, problem = count("staleness_up_to", staleness_up_to), problem.replace(staleness=0)
     regimes = regimes_of(problem)
-    found = [(c, allocate(problem.replace(staleness=c.staleness), s, throw=False)) for c, s in _all(most)]
+    found = [
+        (c, allocate(problem.replace(staleness=c.staleness), s, throw=False))
+        for c, s in _all(most, federated)
+    ]
     first = found[0][1]
     if first.diagnosis is not None and not any(s.status.ok for _, s in found):
         raise Infeasible(first.diagnosis)
     base = first.progress
-    judged = [_judge(c, s, base, regimes, federated) for c, s in found]
+    judged = [_judge(c, s, base) for c, s in found]
     ranked = tuple(sorted(judged, key=lambda c: (-round(c.progress, 6), c.energy_j, c.staleness)))
-    trusted = [c for c in ranked if not c.caution]
-    close = [c for c in trusted if c.progress * (1 + WORTH) >= trusted[0].progress]
+    close = [c for c in ranked if c.progress * (1 + WORTH) >= ranked[0].progress]
     best = min(close, key=lambda c: (c.staleness, c.energy_j))
     return Recommendation(
         regimes,
@@ -223,7 +197,6 @@ def recommend(
         paper=paper_rule(regimes, most),
         cross_validate=worth_trying(best, ranked),
         short=tuple(_short(problem, frugality) for frugality in FRUGALITIES),
-        warnings=tuple(_warnings(problem, federated)),
     )
 
 
@@ -245,22 +218,13 @@ def regimes_of(problem: AllocationProblem) -> Regimes:
 
     tau = relaxed(1, 1)
     both = relaxed(2, 2) / tau
-    binds = Counter(_tightest(mine, floor(tau)))
     resources = {}
     for name, factor in (("time", relaxed(2, 1) / tau), ("energy", relaxed(1, 2) / tau)):
         share = log(max(factor, 1.0)) / log(both) if both > 1 else 0.0
         level = Level.LOW if share >= LOW_SHARE else Level.HIGH if share <= HIGH_SHARE else Level.MEDIUM
-        resources[name] = Resource(level, factor, share, binds[name])
+        resources[name] = Resource(level, factor, share)
     amount = Level.LOW if tau < SCARCE_EPOCHS else Level.HIGH if tau >= ABUNDANT_EPOCHS else Level.MEDIUM
-    return Regimes(tau, tau / floor(tau), amount, **resources, bound_by_data=binds["data"])
-
-
-def _tightest(mine: Capacities, epochs: int) -> list[str]:
-    """Say what stops each learner's batch first."""
-    no_data = replace(mine, most=np.full_like(mine.most, 2**40))
-    by_time = replace(no_data, energy_limit_j=np.full(len(mine), np.inf)).relaxed(float(epochs))
-    by_energy = replace(no_data, cycle_time_s=np.inf).relaxed(float(epochs))
-    return [("time", "energy", "data")[i] for i in np.stack([by_time, by_energy, mine.most]).argmin(axis=0)]
+    return Regimes(tau, tau / floor(tau), amount, **resources)
 
 
 def paper_rule(regimes: Regimes, most: int) -> Advice:
@@ -283,54 +247,36 @@ def paper_rule(regimes: Regimes, most: int) -> Advice:
 # Step two: candidates by predicted gain, and the c that are worth a try
 
 
-def _all(most: int) -> Iterator[tuple[Candidate, Solver]]:
+def _all(most: int, federated: bool) -> Iterator[tuple[Candidate, Solver]]:
     """List the candidates with their solvers; the first is the base of all gains."""
     for c in range(most + 1):
-        kind, name = ("asyn", f"Asyn c={c}") if c else ("sync", "Sync")
-        for rule in (Handout.PROPORTIONAL, Handout.STRONGEST_FIRST):
-            label = f"HA-{name}" if rule is Handout.PROPORTIONAL else f"HA-{name}, {rule}"
-            yield Candidate(label, f"ha-{kind}", c, str(rule)), Exact(handout=rule)
-        yield Candidate(f"HU-{name}", f"hu-{kind}", c, ""), EqualBatches()
+        name = f"HA-Asyn c={c}" if c else "HA-Sync"
+        scheme = "ha-asyn" if c else "ha-sync"
+        yield Candidate(name, scheme, c, Handout.PROPORTIONAL), Exact()
+        if not federated:
+            rule = Handout.STRONGEST_FIRST
+            yield Candidate(f"{name}, {rule}", scheme, c, rule), Exact(handout=rule)
 
 
-def _judge(c: Candidate, s: Solution, base: float, regimes: Regimes, federated: bool) -> Candidate:
-    """Fill in what a candidate's allocation brings, and why."""
+def _judge(c: Candidate, s: Solution, base: float) -> Candidate:
+    """Fill in what a candidate's allocation brings."""
     if not s.status.ok:
-        return replace(c, status=str(s.status), reason=str(s.diagnosis).split(";", maxsplit=1)[0])
-    took = int((s.epochs > 0).sum())
+        return replace(c, status=str(s.status))
     return replace(
         c,
         status=str(s.status),
         mean_epochs=s.mean_epochs,
         progress=s.progress,
         energy_j=float(s.energy_j.sum()),
-        makespan_s=float(s.time_s.max()),
-        participants=took,
+        participants=int((s.epochs > 0).sum()),
         gain=s.progress / base - 1 if base else 0.0,
-        caution=STARVES if federated and c.handout == Handout.STRONGEST_FIRST else "",
-        reason="; ".join(_reasons(c, s, len(s.epochs) - took, regimes)),
     )
 
 
-def _reasons(c: Candidate, s: Solution, out: int, regimes: Regimes) -> Iterator[str]:
-    if c.scheme.startswith("hu"):
-        yield "equal batches: the slowest learners hold the others back"
-    elif c.staleness:
-        yield f"unequal epochs use time that rounding {regimes.relaxed_epochs:.2f} epochs down leaves idle"
-    else:
-        yield f"all do {int(s.epochs.max())} of {regimes.relaxed_epochs:.2f} epochs that would fit"
-    if c.handout == Handout.STRONGEST_FIRST:
-        yield "the strongest are filled first, the others save energy"
-    if out:
-        yield f"{out} of {len(s.epochs)} learners do not take part"
-    if str(s.status) == "partial":
-        yield f"only {int(s.samples.sum()):,} samples are used"
-
-
 def worth_trying(rule: Candidate, candidates: Sequence[Candidate]) -> Advice:
-    """Of one scheme and hand-out, keep the c that predict clearly more than the next smaller one kept."""
-    alike = [c for c in candidates if (c.scheme[:2], c.handout) == (rule.scheme[:2], rule.handout)]
-    family = sorted((c for c in alike if c.progress > 0), key=lambda c: c.staleness)
+    """Of one hand-out, keep the c that predict clearly more than the next smaller one kept."""
+    alike = [c for c in candidates if c.handout == rule.handout and c.progress > 0]
+    family = sorted(alike, key=lambda c: c.staleness)
     chosen = family[:1]
     for c in family[1:]:
         if c.progress > chosen[-1].progress * (1 + WORTH):
@@ -351,10 +297,3 @@ def _short(problem: AllocationProblem, frugality: float) -> ShortRound:
     s = found.solution
     energy_j, took = float(s.energy_j.sum()), int((s.samples > 0).sum())
     return ShortRound(frugality, found.cycle_time_s, int(s.samples.sum()), energy_j, took)
-
-
-def _warnings(problem: AllocationProblem, federated: bool) -> Iterator[str]:
-    if federated:
-        yield f"FL: a high S is not enough. Of the strongest-first hand-out: {STARVES}."
-    if not np.isfinite(problem.energy_limit_j).any():
-        yield "No learner has an energy limit, so only time is scarce."

@@ -15,34 +15,15 @@ from flwr_mel.allocation import Infeasible
 from flwr_mel.tools import question as q
 from flwr_mel.tools import recommend as library
 from flwr_mel.tools import shell
-from flwr_mel.tools.recommend import Candidate, Recommendation, Resource, ShortRound
-
-_OPTIONS = q.OPTIONS | {
-    f"{key}": f"--{key.replace('_', '-')}" for key in ("staleness_up_to", "data_dir", "dataset")
-}
-#: Candidates shown without --all.
-_TOP = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """How long and on what the trials train."""
-
-    cycles: int = 4
-    seeds: int = 2
-    dataset: str = "mnist"
-    data_dir: str = ""
-    mode: str = "pl"
+from flwr_mel.tools.recommend import Recommendation, Resource, ShortRound
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Which c the trials pick, with mean and spread of the accuracy per c, in words, and about the data."""
+    """Which c the trials pick, with mean and spread of the accuracy per c."""
 
     staleness: int
     trials: Mapping[int, tuple[float, float]]
-    text: str
-    notice: str = ""
 
 
 def _trial(text: str, *names: str, **more: Any) -> Any:
@@ -54,18 +35,15 @@ def recommend(
     samples: Annotated[int, q.limit(q.SAMPLES)],
     cycle_time: Annotated[float, q.limit("Seconds per cycle, T.")],
     energy: q.Energy = None,
-    staleness_up_to: Annotated[int, q.limit("Largest c considered.")] = 5,
+    staleness_up_to: Annotated[int, q.limit("Largest c considered.", max=50)] = 5,
     min_samples: q.LeastBatch = 0,
     max_epochs: q.MaxEpochs = None,
     mode: q.Where = None,
-    layers: q.Layers = None,
     trials: Annotated[bool, _trial("Run short simulations to pick c.", "--cross-validate")] = False,
     cycles: Annotated[int, _trial("Per simulation.", min=1)] = 4,
     seeds: Annotated[int, _trial("Simulations per c.", min=1)] = 2,
-    dataset: Annotated[shell.DatasetName, _trial("What to train on.")] = shell.DatasetName.MNIST,
-    data_dir: Annotated[str, _trial("Directory of idx files.")] = "",
+    data_dir: Annotated[str, _trial("Directory of MNIST's idx files.")] = "",
     json: q.Json = False,
-    everything: Annotated[bool, typer.Option("--all", help="Every candidate.")] = False,
 ) -> None:
     """Recommend a scheme and a staleness cap: what limits the fleet, candidates by predicted gain.
 
@@ -81,9 +59,9 @@ def recommend(
     flwr-mel recommend fleet.toml --cycle-time 10 --samples 60000 --cross-validate --seeds 3
     """
     if not trials:
-        shell.refuse_given("without --cross-validate", "cycles", "seeds", "dataset", "data_dir")
-    if json:
-        shell.refuse_given("with --json, which has every candidate", "everything")
+        shell.refuse_given("without --cross-validate", "cycles", "seeds", "data_dir")
+    elif seeds == 1:
+        shell.note("one seed does not show the spread of the accuracy: --seeds 3")
     question = q.pose(
         file,
         cycle_time_s=cycle_time,
@@ -92,47 +70,44 @@ def recommend(
         max_epochs=max_epochs,
         energy=energy,
         mode=mode,
-        layers=layers,
         json=json,
-        options=_OPTIONS,
     )
-    with shell.bad_input(_OPTIONS):
+    with shell.bad_input(q.OPTIONS):
         try:
             federated = question.mode == "fl"
             answer = library.recommend(question.problem, staleness_up_to=staleness_up_to, federated=federated)
         except Infeasible as infeasible:
             q.refuse(question, infeasible.diagnosis)
-        setup = Setup(cycles, seeds, dataset, data_dir, question.mode)
-        verdict = _cross_validate(question, answer, setup) if trials else None
+        verdict = _cross_validate(question, answer, cycles, seeds, data_dir) if trials else None
     if json:
-        question.print_json({**answer.as_dict(), "cross_validation": verdict and asdict(verdict)})
+        question.print_json({**asdict(answer), "cross_validation": verdict and asdict(verdict)})
     else:
-        _show(shell.console(), question, answer, verdict, everything)
+        _show(shell.console(), question, answer, verdict)
 
 
-def _cross_validate(question: q.Question, answer: Recommendation, setup: Setup) -> Verdict:
-    """Simulate the c that are worth it, under the best heterogeneity-aware rule, and pick one."""
-    able = [c for c in (answer.best, *answer.candidates) if c.scheme.startswith("ha") and not c.caution]
-    tries = library.worth_trying(able[0], answer.candidates).staleness
+def _cross_validate(
+    question: q.Question, answer: Recommendation, cycles: int, seeds: int, data_dir: str
+) -> Verdict:
+    """Simulate the c that are worth it, with the best hand-out, and pick one."""
     try:
         simulate = shell.plugins(shell.TRIALS)["simulate"].load()
     except (ImportError, KeyError) as error:
         shell.missing_packages("--cross-validate", ImportError(str(error)), "simulation")
-    rows, notice = simulate(question.names, question.problem, able[0], tries, setup)
-    return judge(rows, setup, notice)
+    cells = [(c, seed) for c in answer.cross_validate.staleness for seed in range(seeds)]
+    settings = {"mode": question.mode, "cycles": cycles, "handout": answer.best.handout.value}
+    rows, notice = simulate(question.names, question.problem, cells, settings, data_dir)
+    if notice:
+        shell.note(notice)
+    return judge(rows)
 
 
-def judge(rows: Sequence[dict[str, Any]], setup: Setup, notice: str = "") -> Verdict:
+def judge(rows: Sequence[dict[str, Any]]) -> Verdict:
     """Pick the c with the best mean accuracy, or the smallest that is within the spread of it.
 
     Parameters
     ----------
     rows : sequence of dict
         Results of a sweep.
-    setup : Setup
-        What was simulated.
-    notice : str
-        About the data.
     """
     found: dict[int, list[float]] = {}
     for row in rows:
@@ -141,66 +116,52 @@ def judge(rows: Sequence[dict[str, Any]], setup: Setup, notice: str = "") -> Ver
             shell.stop(f"c = {c} cannot be simulated: {row['trouble'] or 'no cycle'}")
         found.setdefault(c, []).append(float(row["accuracy"][-1]))
     trials = {c: (fmean(v), stdev(v) if len(v) > 1 else 0.0) for c, v in sorted(found.items())}
-    top = max(trials, key=lambda c: trials[c][0])
-    mean, spread = trials[top]
+    mean, spread = max(trials.values())
     close = [c for c, (value, s) in trials.items() if mean - value <= max(s, spread)]
-    text = f"After {setup.cycles} cycles c = {top} has the best mean accuracy, {mean:.2%}"
-    if setup.seeds < 2:
-        text += ". One seed does not show the spread: repeat with --seeds 3"
-    elif len(close) > 1:
-        others = ", ".join(map(str, close))
-        text += f", but c = {others} are within the spread over {setup.seeds} seeds: the smallest is chosen"
-    else:
-        text += f", by more than the spread over {setup.seeds} seeds"
-    return Verdict(min(close), trials, f"{text}.", notice)
+    return Verdict(min(close), trials)
 
 
-def _show(
-    out: Console, question: q.Question, answer: Recommendation, verdict: Verdict | None, everything: bool
-) -> None:
+def _show(out: Console, question: q.Question, answer: Recommendation, verdict: Verdict | None) -> None:
     """Print what limits the fleet, the candidates, and what to do next."""
     r, best = answer.regimes, answer.best
     shell.title(out, f"Recommendation for {question.file}", question.headline())
     whole = f"{r.relaxed_epochs:.2f} epochs would fit for all, {int(r.relaxed_epochs)} whole ones"
-    data = [("data", f"limits {r.bound_by_data} learners first")] if r.bound_by_data else []
     epochs = f"{r.amount}. {whole}: rounding costs HA-Sync a factor of {r.rounding:.2f}"
-    shell.facts(
-        out, [("epochs", epochs), ("time", _resource(r.time)), ("energy", _resource(r.energy)), *data]
-    )
+    shell.facts(out, [("epochs", epochs), ("time", _resource(r.time)), ("energy", _resource(r.energy))])
     out.print()
     table = shell.grid("candidate<", "gain", "S", "mean epochs", "joules", "status<")
-    shown = answer.candidates if everything else answer.candidates[:_TOP]
-    for c in shown if best in shown else (*shown, best):
+    for c in answer.candidates:
         cells = [f"{c.gain:+.0%}", f"{c.progress:,.0f}", f"{c.mean_epochs:.2f}", f"{c.energy_j:.1f}"]
-        style = "bold green" if c is best else "dim" if c.caution or not c.progress else ""
-        row = [c.name + " *" * bool(c.caution), *(cells if c.progress else ["-"] * 4), c.status]
+        style = "bold green" if c is best else "" if c.progress else "dim"
+        row = [c.name, *(cells if c.progress else ["-"] * 4), c.status]
         table.add_row(*(Text(cell, style=style) for cell in row))
     out.print(table)
-    out.print(Text("" if everything else f"{len(answer.candidates)} candidates: --all\n", style="dim"))
+    out.print()
     shell.facts(out, _words(question, answer, verdict))
 
 
 def _resource(r: Resource) -> str:
-    return (
-        f"{r.level}. Doubling it gives {r.doubled:.2f} times the epochs; it limits {r.binds} learners first"
-    )
+    return f"{r.level}. Doubling it gives {r.doubled:.2f} times the epochs"
 
 
 def _words(question: q.Question, answer: Recommendation, verdict: Verdict | None) -> list[tuple[str, str]]:
     best, tries, paper = answer.best, answer.cross_validate, answer.paper
     few, many = (", ".join(map(str, advice.staleness)) for advice in (tries, paper))
     pairs = [
-        ("best", f"{best.name}: {best.reason}"),
+        ("S", "samples that learners pass, weighted as in the average: it predicts progress, not accuracy"),
+        ("best", f"{best.name}: of the highest S within {library.WORTH:.0%}, the smallest c"),
         ("c to try", f"{few}: {tries.reason}"),
         ("the paper", f"{paper.scheme}, c = {many}: {paper.reason}"),
         *(("if T is free", _short(question, short)) for short in answer.short),
-        ("gain", answer.predicts),
-        *(("mind", text) for text in answer.warnings),
     ]
-    if verdict is not None:
-        pairs += [(f"c = {c}", f"{mean:.2%} +- {s:.2%}") for c, (mean, s) in verdict.trials.items()]
-        pairs.append(("measured", verdict.text))
-    return [*pairs, ("next", _next(question, best, verdict))]
+    command, c = f"flwr-mel plan {question.file} ... --handout {best.handout}", best.staleness
+    if verdict is None:
+        hint = "; --cross-validate measures c on short simulations first"
+        return [*pairs, ("next", f"{command} --staleness {c}{hint}")]
+    pairs += [(f"c = {c}", f"{mean:.2%} +- {s:.2%}") for c, (mean, s) in verdict.trials.items()]
+    c = verdict.staleness
+    pairs.append(("measured", f"c = {c} is the smallest within the spread over the seeds of the best"))
+    return [*pairs, ("next", f"{command} --staleness {c}")]
 
 
 def _short(question: q.Question, s: ShortRound) -> str:
@@ -212,11 +173,3 @@ def _short(question: q.Question, s: ShortRound) -> str:
         f"{option}: T = {s.cycle_time_s:.3g} s, {s.samples:,} samples of {s.participants:,} learners, "
         f"{s.energy_j:.3g} J per cycle; {s.energy_j * time_s / s.cycle_time_s:.3g} J in {time_s:g} s"
     )
-
-
-def _next(question: q.Question, best: Candidate, verdict: Verdict | None) -> str:
-    """Return the command to go on with: the measured c if there is one, else the predicted."""
-    c = best.staleness if verdict is None else verdict.staleness
-    how = f"--handout {best.handout}" if best.handout else "--solver equal"
-    text = f"flwr-mel plan {question.file} ... --staleness {c} {how}"
-    return text if verdict else f"{text}; --cross-validate measures c on short simulations first"

@@ -9,7 +9,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NoReturn
 
@@ -46,13 +45,6 @@ _REMEDIES = {
     errno.EEXIST: "A file exists where a directory is needed: check the path",
     errno.EISDIR: "A directory exists where a file is needed: check the path",
 }
-
-
-class DatasetName(StrEnum):
-    """Datasets of the simulation, known without importing it."""
-
-    MNIST = "mnist"
-    FASHION_MNIST = "fashion-mnist"
 
 
 class Commands(TyperGroup):
@@ -110,7 +102,8 @@ def _exit_code(run: Callable[[], Any]) -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "flwr-mel"
-        return say(f"{error.format_message().rstrip('.')}. See: {path} --help", BAD_INPUT)
+        what = error.format_message().rstrip(".")
+        return say(f"{what}{'' if what.endswith('?') else '.'} See: {path} --help", BAD_INPUT)
     except (click.Abort, KeyboardInterrupt):
         return say("interrupted", INTERRUPTED)
     except SystemExit as leaving:  # typer and rich leave with 1 when a pipe breaks, whichever it was
@@ -176,13 +169,16 @@ def note(text: str) -> None:
     typer.echo(f"note: {text}", err=True)
 
 
+def _options() -> dict[str, str]:
+    """Return the options of the running command by parameter."""
+    return {str(p.name): p.opts[0] for p in click.get_current_context().command.params if p.opts[0][0] == "-"}
+
+
 def refuse_given(why: str, *names: str) -> None:
     """End the command if one of these parameters was given on the command line: it would be ignored."""
-    context = click.get_current_context()
-    options = {p.name: p.opts[0] for p in context.command.params}
     for name in names:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            stop(f"{options[name]} must be left out {why}")
+        if click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            stop(f"{_options()[name]} must be left out {why}")
 
 
 def missing_packages(what: str, error: ImportError, extra: str) -> NoReturn:
@@ -191,18 +187,18 @@ def missing_packages(what: str, error: ImportError, extra: str) -> NoReturn:
 
 
 @contextmanager
-def bad_input(options: Mapping[str, str] | None = None) -> Iterator[None]:
+def bad_input(names: Mapping[str, str] | None = None) -> Iterator[None]:
     """Turn the library's complaints into one line and an exit code; any other error is a bug of ours.
 
     Parameters
     ----------
-    options : mapping, optional
-        From the library's field names to the options a user knows.
+    names : mapping, optional
+        What the user calls the library's fields, apart from options of the same name.
     """
     try:
         yield
     except InputError as error:
-        text = error.told(options or {})
+        text = error.told(_options() | dict(names or {}))
         if isinstance(error.__cause__, OSError | MemoryError):
             stop(text.rstrip(".") + _remedy(error.__cause__), ENVIRONMENT)
         stop(text)

@@ -1,4 +1,4 @@
-"""Markdown tables, and blocks of a hand-written page that a command fills in."""
+"""Markdown tables, pages of them, and blocks of a hand-written page that a command fills in."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def write_page(path: Path, title: str, figures: Sequence[Path], blocks: Mapping[str, str]) -> None:
+    """Write a page that is generated as a whole: its figures, which lie below it, and its blocks."""
+    parts = [f"# {title}", *(f"![{each.stem}]({each.relative_to(path.parent)})" for each in figures)]
+    parts += [f"## {name}\n\n{text}" for name, text in blocks.items()]
+    atomically(path, lambda file: file.write("\n\n".join(parts) + "\n"))
 
 
 def fill(page: Path, blocks: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, allocate, fastest, greenest
-from flwr_mel.solvers import EqualBatches, Exact
+from flwr_mel.solvers import EqualBatches, Exact, knapsack
 from tests.allocation import by_sample, oracle
 
 TRIALS = [30, pytest.param(20_000, marks=pytest.mark.slow)]
@@ -28,7 +28,7 @@ INVERSE = [
     pytest.param("integers", 20_000, marks=pytest.mark.slow),
     *(pytest.param(kind, 200, marks=pytest.mark.slow) for kind in oracle.KINDS),
 ]
-inverse = pytest.mark.parametrize(("kind", "trials"), INVERSE)
+kinds = pytest.mark.parametrize(("kind", "trials"), INVERSE)
 
 
 def questions(kind, trials, *seed):
@@ -52,7 +52,7 @@ def test_epochs(trials, leave_out):
         assert found.epochs.sum() == max(best, 0)
 
 
-def least_energy(problem, tau, time_s, leave_out):
+def least_energy(problem, tau, time_s):
     """The least energy at given epochs, which count as one."""
     c, one = problem.coefficients, problem.replace(staleness=0, max_epochs=1)
     caps = by_sample.fixed(problem, tau, time_s)
@@ -60,35 +60,33 @@ def least_energy(problem, tau, time_s, leave_out):
     def gain(k, _, n):
         return -(c.g2[k] * (tau[k] * n) + c.g1[k] * n + c.g0[k])
 
-    if not leave_out and not caps.all():
+    if not caps.all():
         return np.inf
-    return -by_sample.best(one, gain, leave_out=leave_out, caps=caps)
+    return -by_sample.best(one, gain, leave_out=False, caps=caps)
 
 
-@leave_out_or_not
-@inverse
-def test_greenest(kind, trials, leave_out):
+@kinds
+def test_greenest(kind, trials):
     answered = 0
-    for problem, tau in questions(kind, trials, 4, leave_out):
-        least = least_energy(problem, tau, problem.deadline_s, leave_out)
+    for problem, tau in questions(kind, trials, 4):
+        least = least_energy(problem, tau, problem.deadline_s)
         if np.isfinite(least):
             answered += 1
-            plan = greenest(problem, tau, leave_out=leave_out)
+            plan = greenest(problem, tau)
             assert plan.samples.sum() == problem.total_samples
             assert plan.total_energy_j == pytest.approx(least, rel=1e-12, abs=1e-15)
-            assert plan.energy_bound_j is None or plan.energy_bound_j <= least * (1 + 1e-12)
         else:
             with pytest.raises(Infeasible) as why:
-                greenest(problem, tau, leave_out=leave_out)
-            check_remedies(problem, tau, why.value.diagnosis, leave_out)
+                greenest(problem, tau)
+            check_remedies(problem, tau, why.value.diagnosis)
     assert answered
 
 
-def check_remedies(problem, tau, diagnosis, leave_out):
+def check_remedies(problem, tau, diagnosis):
     """The cycle time that is named is the smallest that works, and the samples the most that fit."""
 
     def works(time_s, samples=problem.total_samples):
-        return np.isfinite(least_energy(problem.replace(total_samples=samples), tau, time_s, leave_out))
+        return np.isfinite(least_energy(problem.replace(total_samples=samples), tau, time_s))
 
     if diagnosis.cycle_time_s is None:
         assert not works(1e6)
@@ -100,27 +98,26 @@ def check_remedies(problem, tau, diagnosis, leave_out):
     assert not diagnosis.carried or works(problem.deadline_s, diagnosis.carried)
 
 
-@leave_out_or_not
-@inverse
-def test_fastest(kind, trials, leave_out):
+@kinds
+def test_fastest(kind, trials):
     answered = 0
-    for problem, tau in questions(kind, trials, 5, leave_out):
+    for problem, tau in questions(kind, trials, 5):
         # Deadlines that differ hold; one that is common to all is what is asked for.
         deadlines = problem.deadline_s if problem.own_deadlines else np.inf
 
         def least(time_s, problem=problem, tau=tau, deadlines=deadlines):
-            return least_energy(problem, tau, np.minimum(deadlines, time_s), leave_out)
+            return least_energy(problem, tau, np.minimum(deadlines, time_s))
 
         if np.isfinite(least(1e6)):
             answered += 1
-            plan = fastest(problem, tau, leave_out=leave_out)
+            plan = fastest(problem, tau)
             assert plan.samples.sum() == problem.total_samples
             assert not np.isfinite(least(np.nextafter(plan.cycle_time_s, 0)))
             # Of the hand-outs that are as fast it is one with the least energy.
             assert plan.total_energy_j == pytest.approx(least(plan.cycle_time_s), rel=1e-12, abs=1e-15)
         else:
             with pytest.raises(Infeasible):
-                fastest(problem, tau, leave_out=leave_out)
+                fastest(problem, tau)
     assert answered
 
 
@@ -167,21 +164,28 @@ def test_equal_batches(trials):
             assert time_s is None or not own(float(np.nextafter(time_s, 0))).any()
 
 
+def test_epochs_of_fleets_too_large_for_the_exact_answer(monkeypatch):
+    monkeypatch.setattr(knapsack, "_MOST_STEPS", 0)
+    solved = 0
+    for _, problem in problems(60, 9):
+        best = by_sample.best(problem, lambda k, tau, n: tau, leave_out=True)
+        found = solve(problem, True)
+        assert found.status.ok == np.isfinite(best)
+        if found.status.ok:
+            solved += 1
+            assert found.epochs.sum() <= best <= round(found.bound * len(problem))
+            assert found.status is not Status.OPTIMAL or found.epochs.sum() == best
+    assert solved > 10
+
+
 def problem_of(c2, time_s=5.0, **limits):
     z = [0.0] * len(c2)
     costs = {name: limits.pop(name, z) for name in ("c1", "c0", "g2", "g1", "g0")}
     return AllocationProblem(Coefficients(c2, *costs.values()), time_s, **limits)
 
 
-def test_less_energy_than_a_certificate_that_was_false():
-    limits = {"total_samples": 31, "min_samples": 7, "max_samples": [8, 19, 31], "max_epochs": 1}
-    problem = problem_of([0.25, 1, 0.5], 10.0, g2=[1, 0.25, 0.125], g0=[1, 1, 2], **limits)
-    assert greenest(problem, 1, leave_out=True).total_energy_j == 14.875
-
-
 def test_learners_may_be_left_out_for_their_least_batches():
     problem = problem_of([0.1, 0.1], 0.55, c0=[0.0, 0.1], total_samples=8, min_samples=5)
-    assert fastest(problem, 1, leave_out=True).samples.tolist() == [8, 0]
     with pytest.raises(Infeasible, match="he least batches of 2 learners need 10"):
         fastest(problem, 1)
     longer = problem.replace(cycle_time_s=2.0)
@@ -193,5 +197,5 @@ def test_learners_may_be_left_out_for_their_least_batches():
 def test_the_smallest_cycle_time_where_learners_may_be_left_out():
     problem = problem_of([0.1, 10.0], 0.5, total_samples=10, max_epochs=1)
     with pytest.raises(Infeasible) as why:
-        greenest(problem, 1, leave_out=True)
+        allocate(problem, Exact(exclude="optimal"))
     assert why.value.diagnosis.cycle_time_s == 1.0

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from flwr_mel import AllocationProblem, Coefficients, Status, allocate
 from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
+from tests.search import examples
 
 positive = st.floats(1e-5, 1e-1)
 costs = st.floats(0, 1e-2)
@@ -52,7 +53,7 @@ SOLVERS = [
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+@examples(38, suppress_health_check=[HealthCheck.differing_executors])
 @given(problem=problems())
 def test_every_solver_keeps_every_limit(solver, problem):
     solution = allocate(problem, solver, throw=False)
@@ -70,18 +71,7 @@ def test_every_solver_keeps_every_limit(solver, problem):
         assert solution.status is Status.OPTIMAL
 
 
-@settings(max_examples=100, deadline=None)
-@given(problem=problems())
-def test_solvers_agree_on_feasibility_and_none_beats_exact(problem):
-    best = allocate(problem, Exact(), throw=False)
-    other = allocate(problem, SuggestImprove(suggest="bisection"), throw=False)
-    assert best.status.ok == other.status.ok
-    assert other.mean_epochs <= best.mean_epochs <= other.bound + 1e-12
-    free = allocate(problem, Exact(exclude="optimal"), throw=False)
-    assert free.mean_epochs >= best.mean_epochs
-
-
-@settings(max_examples=300, deadline=None)
+@examples(75)
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.data(), st.sampled_from(list(Handout)))
 def test_hand_out_uses_every_sample_within_the_capacities(capacity, data, rule):
     caps = np.array(capacity)

@@ -21,6 +21,7 @@ def ints(*values):
 def test_what_the_solver_gives_passes():
     found = allocate(PROBLEM, Exact())
     assert violations(PROBLEM, found.epochs, found.samples) == []
+    assert found.staleness == np.ptp(found.epochs) <= PROBLEM.staleness
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_fedavg_is_the_mean_of_what_all_do():
     for k in range(8):
         other.send(k, 1)
     back = sorted((other.wait() for _ in range(8)), key=lambda a: a.job.number)
-    wanted = average(back, other.held)
+    wanted = average(other, back)
     assert world.version == 1
     assert all((a == b).all() for a, b in zip(world.model, wanted, strict=True))
 

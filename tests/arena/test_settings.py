@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from mel_simulation.arena.bout import Bout
-from mel_simulation.arena.run import Store, chosen, planned
+from mel_simulation.arena.run import Store, planned, tuning
 from mel_simulation.arena.setting import Profile, Setting, profiles, read_profile
 from mel_simulation.arena.tasks import cifar, task_of
 from mel_simulation.scenario.data import DataError
@@ -77,11 +77,11 @@ def test_the_choice_is_made_on_the_tuning_seed_alone(tmp_path):
         bouts, later = planned(profile, store)
         assert [bout.until_s for bout in bouts] == caps[: choice + 1]
         assert len(bouts) + later == 6
-        assert chosen(profile, setting, "fedavg", store) is None
+        assert tuning(profile, setting, "fedavg", store)[1] is None
         reached = None if time_s is None else {"time_s": time_s, "energy_j": 1.0}
         outcome = {"reached": [None, reached], "curve": [[0.0, 0.1, 0.0]]}
         store.keep(bouts[-1], {"bout": bouts[-1].key, **outcome}, [])
-    assert chosen(profile, setting, "fedavg", store) == 1
+    assert tuning(profile, setting, "fedavg", store)[1] == 1
     bouts, later = planned(profile, store)
     assert later == 0
     assert [(bout.choice, bout.seed, bout.until_s) for bout in bouts[4:]] == [(1, 0, None), (1, 1, None)]
@@ -172,7 +172,8 @@ def test_training_is_plain_sgd_with_a_smaller_step_for_a_short_batch(pictures, p
     for _ in range(2):
         for part in torch.split(torch.from_numpy(rows[rng.permutation(40)]), task.batch):
             step = task.lr * len(part) / task.batch
-            some = torch.nn.functional.cross_entropy(model(task.train_x[part]), task.train_y[part])
+            x, y = (each[part] for each in task.training)
+            some = torch.nn.functional.cross_entropy(model(x), y)
             model.zero_grad()
             some.backward()
             torch.optim.SGD(model.parameters(), step).step()

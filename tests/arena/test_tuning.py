@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from mel_simulation.arena.bout import Bout, fight
 from mel_simulation.arena.rivals import RIVALS
-from mel_simulation.arena.run import Store, chosen, mark, planned
+from mel_simulation.arena.run import Store, mark, planned, tuning
 from mel_simulation.arena.setting import Profile, Setting
 from mel_simulation.arena.verdict import Arena
 
@@ -52,7 +52,7 @@ def test_the_choice_is_that_of_bouts_that_are_not_cut(whole, alone):
     for setting in PROFILE.settings:
         for rival in PROFILE.rivals:
             marks = [mark(outcome) for outcome in whole[setting.name, rival]]
-            assert chosen(PROFILE, setting, rival, alone) == marks.index(min(marks))
+            assert tuning(PROFILE, setting, rival, alone)[1] == marks.index(min(marks))
 
 
 def test_a_bout_is_the_same_up_to_its_cut_and_says_that_it_was_cut(whole, alone):
@@ -98,4 +98,4 @@ def test_a_tie_at_the_cut_goes_to_whom_it_would_without(tmp_path):
         assert bout.until_s in (None, 30.0)
         reached = [{"time_s": earlier, "energy_j": 1.0}, {"time_s": time_s, "energy_j": 1.0}]
         store.keep(bout, {"bout": bout.key, "reached": reached, "curve": [[30.0, 0.5, 0.0]]}, [])
-    assert chosen(profile, SETTING, "tifl", store) == 1
+    assert tuning(profile, SETTING, "tifl", store)[1] == 1

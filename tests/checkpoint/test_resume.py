@@ -122,6 +122,12 @@ def test_nothing_is_left_to_do_and_more_rounds(tmp_path, api):
     assert_equal(Training(api, tmp_path).run(6), Training(api).run(6))
 
 
+def test_arguments_of_start_may_be_positional(tmp_path):
+    training = Training("message", tmp_path)
+    training.strategy.start(LocalGrid("message"), ArrayRecord(start_weights()), 2, 60.0)
+    assert len(training.mel.records) == 2
+
+
 @APIS
 def test_a_stopped_training_stays_stopped_unless_the_criteria_change(tmp_path, api, caplog):
     caplog.set_level(logging.INFO, "flwr.mel")

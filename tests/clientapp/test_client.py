@@ -77,3 +77,11 @@ def test_everything_else_is_the_projects_own():
 def test_an_exception_of_the_client_stays_its_own():
     with pytest.raises(ZeroDivisionError):
         fit(lambda config: 1 / 0, TASK)
+
+
+def test_an_error_of_the_mod_does_not_lose_the_reply(caplog):
+    mod = MelMod()
+    mod.report = lambda *_: 1 / 0
+    result = client(mod=mod).fit(FitIns(MODEL, dict(TASK)))
+    assert result.metrics == {"loss": 0.5}
+    assert "no report is attached" in caplog.text

@@ -5,7 +5,7 @@ import json
 import pickle
 
 import pytest
-from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from flwr_mel import wire
 from flwr_mel.clientapp import Assignment, mel_mod
@@ -158,16 +158,6 @@ def test_what_the_app_keeps_in_its_state_persists():
     call(replace, TASK, ctx)
     assert list(ctx.state) == ["other"]
     assert ctx.state["other"]["n"] == 2
-
-
-def test_contexts_of_other_flower_versions_are_copied_whole():
-    class Newer(Context):
-        pass
-
-    ctx, seen = Newer(1, 2, {"partition-id": 0}, RecordDict(), {"epochs": 1}), []
-    ctx.future = "kept"
-    call(lambda m, c: seen.append((type(c), c.run_id, c.node_id, c.future)), TASK, ctx)
-    assert seen == [(Newer, 1, 2, "kept")]
 
 
 def test_an_exception_of_the_app_stays_its_own():

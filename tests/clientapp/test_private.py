@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from flwr_mel import wire
 from flwr_mel.clientapp import MelClient, MelMod, PrivateSteps
 from tests.clientapp.tools import BASELINE, TASK, Learner, call, classic_call, context
+from tests.search import examples
 
 LIMITS = PrivateSteps(batch_size=10, sampling_rate=0.1, steps=30)
 MOD = MelMod(private=LIMITS)
 STEPS = r"9 \* ceil\(120 / 10\) = 108 steps, at most 30.*max_epochs"
 
 
+@examples(25)
 @given(
     batch=st.integers(1, 300),
     rate=st.floats(1e-4, 1),

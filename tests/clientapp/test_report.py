@@ -105,6 +105,12 @@ def test_a_capability_that_fails_is_reported(capability, text):
         assert each[wire.LEARNER] == "2"
 
 
+def test_a_fleet_needs_the_clients_partition():
+    nowhere = context()
+    del nowhere.node_config["partition-id"]
+    assert "no partition-id to choose" in probe(MelMod([DEVICE]), nowhere)[wire.PROBLEM]
+
+
 def test_only_the_time_of_the_app_counts(monkeypatch):
     ticks = iter([10.0, 12.5])
     monkeypatch.setattr(mod_module, "perf_counter", lambda: next(ticks))

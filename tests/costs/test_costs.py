@@ -17,13 +17,6 @@ def paper(**changes):
     return Workload.mlp((784, 300, 124, 60, 10), **changes)
 
 
-def test_the_papers_network():
-    job = paper()
-    assert (job.model_parameters, job.model_bits) == (280_440, 8_974_080)
-    assert job.operations_per_sample == 1_123_736
-    assert (job.features, job.sample_bits, job.model_bits_per_sample) == (784, 784 * 8, 0)
-
-
 @pytest.mark.parametrize(
     ("layers", "weights", "biases"),
     [(PAPER_LAYERS, WEIGHTS, BIASES), ((3, 2), 6, 2), ((1, 1), 1, 1), ((4, 5, 6), 50, 11)],
@@ -66,22 +59,13 @@ PER_SAMPLE = {"model_parameters": 1000, "operations_per_sample": 5000, "features
         (paper(), 6272, {}),
         (paper(ship_data=False), 0, {"f": 0}),
         (paper(bits_per_feature=16, bits_per_parameter=64), 12_544, {"p_d": 16, "p_m": 64}),
-        (paper(label_bits=4), 6276, {"f": 784 + 4 / 8}),
-        (paper(label_bits=4, ship_data=False), 0, {"f": 0}),
-        (paper(model_compression=0.25), 6272, {"p_m": 8}),
         (paper(data_compression=0.5), 3136, {"p_d": 4}),
-        (paper(label_bits=8, data_compression=0.5), 3140, {"f": 785, "p_d": 4}),
         (Workload(**PER_SAMPLE, parameters_per_sample=3.5), 160, {"f": 20, "s_d": 3.5}),
         (Workload(**PER_SAMPLE, parameters_per_sample=3.5, ship_data=False), 0, {"f": 0, "s_d": 3.5}),
-        (
-            Workload(**PER_SAMPLE, parameters_per_sample=3.5, model_compression=0.5),
-            160,
-            {"f": 20, "s_d": 3.5, "p_m": 16},
-        ),
     ],
 )
 def test_the_six_coefficients(workload, sample_bits, terms):
-    """Parallelized and federated learning, precision, labels, compression, parameters per sample."""
+    """Parallelized and federated learning, precision, compression, parameters per sample."""
     assert workload.sample_bits == sample_bits
     if workload.model_parameters == 1000:
         terms = {"s_m": 1000, "c_m": 5000} | terms
@@ -126,7 +110,8 @@ def test_the_papers_fleet():
     fleet = paper_fleet(np.random.default_rng(3), 20)
     clocks = [d.cpu_hz for d in fleet]
     assert {clocks.count(f) for f in (6.0e9, 2.4e9, 1.4e9, 0.7e9)} == {5}
-    assert len(set(clocks)) == len(PAPER_CLASSES) == 4
+    odd = [d.cpu_hz for d in paper_fleet(np.random.default_rng(0), 7)]
+    assert sorted(map(odd.count, PAPER_CLASSES.values())) == [1, 2, 2, 2]
     assert len({d.name for d in fleet}) == 20
     assert all(d.tx_power_w == PAPER_TX_POWER_W == watts(23) for d in fleet)
     assert all(7.5 <= d.energy_limit_j <= 12.5 for d in fleet)
@@ -135,14 +120,6 @@ def test_the_papers_fleet():
     near = paper_fleet(np.random.default_rng(3), 20, radius_m=50)
     assert all(d.rate_bps >= channel.rate_bps(50, d.tx_power_w) for d in near)
     assert all(d.energy_limit_j is None for d in paper_fleet(np.random.default_rng(3), energy_j=None))
-
-
-@pytest.mark.parametrize("learners", [1, 3, 4, 7, 102])
-def test_class_shares_are_equal_up_to_one(learners):
-    clocks = [d.cpu_hz for d in paper_fleet(np.random.default_rng(0), learners)]
-    shares = [clocks.count(f) for f in PAPER_CLASSES.values()]
-    assert sum(shares) == learners
-    assert max(shares) - min(shares) <= 1
 
 
 def test_one_seed_one_fleet():

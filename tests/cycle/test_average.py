@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flwr_mel.cycle.average import Work, blend, capped, weighted_average
 from flwr_mel.cycle.options import Average
+from tests.search import examples
 
 works = st.lists(st.builds(Work, st.integers(1, 50), st.integers(1, 5000), st.integers(1, 9000)), min_size=1)
 
@@ -18,7 +19,7 @@ def test_the_papers_weights_are_the_samples():
     assert found.shares == (0.25, 0.75)  # 10 times 3 x 10 steps against 30 times 1 x 30
 
 
-@settings(max_examples=200)
+@examples(50)
 @given(works)
 def test_fednova(found):
     """Sum of p_k (tau_eff / s_k) x_k; data count for p_k, and equal steps change nothing."""
@@ -40,7 +41,7 @@ def test_a_client_that_never_said_what_it_holds_counts_for_its_samples():
     assert blend(Average.NOVA_HELD, [Work(1, 10), Work(1, 10, 90)]).weights == (10, 90)
 
 
-@settings(max_examples=300)
+@examples(75)
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.floats(0.01, 1.0))
 def test_no_weight_is_more_than_its_share(weights, share):
     new = capped(weights, share)

@@ -1,31 +1,27 @@
 """The baseline round: what it includes beside the work, and that the work is kept."""
 
+from dataclasses import dataclass
+
 import pytest
 
-from flwr_mel import wire
 from flwr_mel.strategy import final_line
 from tests.cycle.tools import App, Run
 
 SLOW = (1, 1, 3, 10)
 
 
+@dataclass
 class Cold(App):
     """A client whose first task also loads libraries and data."""
 
     start_s: float = 0.0
 
-    def reply(self, k, task, model):
-        reply = super().reply(k, task, model)
-        extra = self.start_s if task.cycle == 1 else 0.0
-        words = reply.words | {wire.TRAIN_SECONDS: reply.words[wire.TRAIN_SECONDS] + extra}
-        return type(reply)(reply.arrays, reply.examples, words, reply.round_trip_s + extra)
+    def seconds(self, k, task):
+        return super().seconds(k, task) + (self.start_s if task.cycle == 1 else 0.0)
 
 
 def cold(start_s, slowness=SLOW):
-    apps = [Cold(own=2, held=350, pace=1e-3 * s) for s in slowness]
-    for app in apps:
-        app.start_s = start_s
-    return Run(apps)
+    return Run([Cold(own=2, held=350, pace=1e-3 * s, start_s=start_s) for s in slowness])
 
 
 @pytest.mark.parametrize("start_s", [0.0, 3.0, 100.0])

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from flwr_mel.cycle.fleet import LEAST_BEST
 from flwr_mel.cycle.state import State
 from flwr_mel.records import Outcome
-from flwr_mel.solvers.rate import Rate
+from flwr_mel.solvers.rate import LEAST, Rate
 from tests.cycle.test_baseline import Cold
 from tests.cycle.tools import App, Run
 
@@ -35,7 +34,7 @@ def test_clients_without_a_profile_are_measured_with_a_small_task():
     """The project's own work would take 20 s here, and one step of the server's optimizer."""
     run = trained(1)
     assert [(row.epochs, row.samples, row.baseline) for row in run.records[0].learners] == [
-        (1, LEAST_BEST, False)
+        (1, LEAST, False)
     ] * len(SPEEDS)
     assert run.records[0].waited_s < 0.2
     assert all(row.outcome is Outcome.USED for row in run.records[0].learners)
@@ -46,10 +45,10 @@ def test_clients_without_a_profile_are_measured_with_a_small_task():
 def test_rounds_are_as_long_as_pays_with_the_time_between_them(pause_s, start_s):
     run = trained(12, pause_s, start_s=start_s)
     time_s = run.records[-1].cycle_time_s
-    shortest = 0.01 + LEAST_BEST * 1e-3 * max(SPEEDS)
+    shortest = 0.01 + LEAST * 1e-3 * max(SPEEDS)
     best = max(worth(t, pause_s) for t in np.geomspace(shortest, 3.0, 2000))
     assert worth(time_s, pause_s) >= 0.97 * best
-    assert all(row.samples >= LEAST_BEST for row in run.records[-1].learners)
+    assert all(row.samples >= LEAST for row in run.records[-1].learners)
 
 
 def test_longer_pauses_make_longer_rounds():

@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flwr_mel.cycle.estimate import Estimate
 from flwr_mel.cycle.options import Estimation
+from tests.search import examples
 
 COSTS = (1e-3, 1e-4, 0.5, 1e-2, 0.0, 1.0)
 SAFE, EVEN = Estimation(), Estimation(on_time=0.5)
@@ -87,7 +88,7 @@ def test_energy_is_learned_and_claims_are_bounded():
     assert silent.costs()[3] == pytest.approx(0.01)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(15)
 @given(
     st.lists(
         st.tuples(

@@ -29,23 +29,11 @@ def test_a_partition_is_the_identity_in_a_simulation():
     assert "71" not in state.learners
 
 
-def test_a_simulated_client_returns_under_a_new_node_id():
-    words = {**SIMULATED, wire.PARTITION: 3, **declared()}
-    state = known({"71": words})
-    learned = state.of("71").estimate.missed(None)
-    state = state.having([state.of("71").__class__("3", "71", "3", estimate=learned, costs=COSTS)])
-    state = known({"98": words}, state)
-    assert state.of("98").key == "3"
-    assert state.of("98").node == "98"
-    assert state.of("98").estimate == learned
-    assert list(state.learners) == ["3"]
-
-
 def test_a_deployed_client_returns_with_what_was_learned_of_it():
     state = known({"71": {wire.MODDED: 1, **declared()}})
     learned = state.of("71").estimate.missed(None)
     x = state.of("71")
-    state = state.having([x.__class__("71", "71", "71", estimate=learned, costs=x.costs)])
+    state = state.with_learners([x.__class__("71", "71", "71", estimate=learned, costs=x.costs)])
     state = with_nodes(state, ["72"])  # 71 is away
     state = known({"71": {wire.MODDED: 1, **declared()}, "72": {wire.MODDED: 1}}, state)
     assert state.of("71").estimate == learned

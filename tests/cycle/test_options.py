@@ -5,6 +5,7 @@ import pytest
 
 from flwr_mel import Device, Estimation, Robust, Rounds, Shards
 from flwr_mel.cycle.options import Average, OnInfeasible, Options
+from flwr_mel.solvers import EqualBatches, Rate
 
 X, Y = np.zeros((4, 2)), np.arange(4)
 
@@ -38,6 +39,7 @@ X, Y = np.zeros((4, 2)), np.arange(4)
         (Robust, {"max_norm_ratio": 0.5}),
         (Estimation, {"on_time": 1.0}),
         (Estimation, {"noise": 0}),
+        (Estimation, {"noise": 3}),
         (Estimation, {"memory": 1}),
     ],
 )
@@ -65,6 +67,12 @@ def test_options_that_belong_together():
         Options(shards=Shards((X, Y)))
     with pytest.raises(ValueError, match="min_samples"):
         Options(total_samples=5, min_samples=6)
+    with pytest.raises(ValueError, match=r"cycle_time_s must be 'best' with solver=Rate"):
+        Options(solver=Rate(), cycle_time_s=1.0)
+    with pytest.raises(ValueError, match="solver must be Rate"):
+        Options(solver=EqualBatches(), cycle_time_s="best")
+    with pytest.raises(ValueError, match="total_samples must be left out"):
+        Options(total_samples=5, cycle_time_s="best")
 
 
 def test_names_become_members():

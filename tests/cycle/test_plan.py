@@ -190,11 +190,6 @@ class TestShards:
         run.round()
         assert not np.array_equal(np.concatenate(first), np.concatenate([t.shard for t in run.tasks]))
 
-    def test_one_seed_gives_one_cut(self):
-        a, b = self.run(), self.run()
-        a.round(), b.round()
-        assert all(np.array_equal(s.shard, t.shard) for s, t in zip(a.tasks, b.tasks, strict=True))
-
     def test_they_are_sent_to_simulated_clients_only(self):
         with pytest.raises(PermissionError, match="over_tls=True"):
             self.run(simulated=False).round()

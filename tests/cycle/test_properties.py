@@ -4,7 +4,7 @@ import copy
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flwr_mel import Robust, wire
@@ -15,6 +15,7 @@ from flwr_mel.cycle.settle import Reply, settle
 from flwr_mel.cycle.state import State, with_answers, with_nodes
 from flwr_mel.records import CycleRecord, Outcome
 from tests.cycle.tools import MODEL, App, Run, declared
+from tests.search import examples
 
 KEYS = sorted(
     {x for x in vars(wire).values() if isinstance(x, str) and x.startswith("mel-")} | set(wire.COEFFICIENTS)
@@ -64,7 +65,7 @@ def capability(client):
     return declared(six) | energy | {wire.MAX_SAMPLES: held}
 
 
-@settings(max_examples=400, deadline=None)
+@examples(100)
 @given(
     fleets,
     st.floats(0.1, 60),
@@ -99,7 +100,7 @@ def test_a_plan_keeps_every_constraint(clients, time_s, total, cap, least):
     assert record.bound >= record.value * (1 - 1e-9)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(100)
 @given(
     st.lists(words, min_size=1, max_size=4),
     st.lists(words, min_size=4, max_size=4),
@@ -134,7 +135,7 @@ def test_no_words_raise(answers, reports, timed, random):
         assert math.isfinite(record.clock_s)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(15)
 @given(st.integers(0, 2**32), st.booleans())
 def test_honest_clients_keep_the_time(seed, chooses):
     rng = np.random.default_rng(seed)

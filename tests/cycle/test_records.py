@@ -2,6 +2,8 @@
 
 import json
 import math
+import resource
+from contextlib import suppress
 
 import pytest
 
@@ -57,6 +59,20 @@ def test_a_resumed_training_repeats_no_line(tmp_path, records):
     assert [r.cycle for r in read_jsonl(path)] == [1, 2]
 
 
+def test_a_full_disk_leaves_no_half_line(tmp_path, records):
+    path = tmp_path / "run.jsonl"
+    writer = written(path, records[:1])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))
+    try:
+        with suppress(OSError):  # where a part is written, the rest is left out without an error
+            writer(records[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    writer(records[1])
+    assert [record.cycle for record in read_jsonl(path)] == [1, 2]
+
+
 def test_other_files_stay_untouched(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("dear diary\nsecond line\n")
@@ -101,6 +117,7 @@ def test_stopping():
     assert stops(Stopping(patience=2), accuracies(0.5, 0.4, 0.5)) == [False, False, True]
     assert stops(Stopping(time_s=3.0), accuracies(0.1, clock_s=3.0)) == [True]
     assert stops(Stopping(energy_j=3.0), accuracies(0.1, total_energy_j=2.9)) == [False]
+    assert stops(Stopping(energy_j=2.9), accuracies(0.1, total_energy_j=2.9)) == [True]
     assert stops(Stopping(target=1, metric="loss"), accuracies(2.0)) == [False]
 
 

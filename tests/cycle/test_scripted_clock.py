@@ -7,7 +7,7 @@ import pytest
 
 from flwr_mel.cycle.options import Estimation
 from flwr_mel.cycle.state import State
-from tests.cycle.scripted import LOST, Fleet, run_rounds, unwrapped
+from tests.cycle.scripted import LOST, fleet_of, run_rounds, unwrapped
 
 
 def changes(logs):
@@ -16,12 +16,15 @@ def changes(logs):
     return np.maximum(works[1:] / works[:-1], works[:-1] / works[1:])
 
 
-@pytest.mark.parametrize(("epochs", "fixed"), [(1, 0.0), (3, 0.1)])
-@pytest.mark.parametrize("seeds", [6, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("epochs", "fixed", "seeds"),
+    [(1, 0.0, 6), (3, 0.1, 6)]
+    + [pytest.param(e, f, 12, marks=pytest.mark.slow) for e in (1, 3, 5) for f in (0.0, 0.1)],
+)
 def test_equal_clients_with_noise_lose_nothing(epochs, fixed, seeds):
     """Noise alone once gave one of four equal clients 32 samples and another 528."""
     work = seconds = 0.0
-    fleet = Fleet.of([1, 1, 1, 1], epochs=epochs, fixed=fixed, noise=0.2)
+    fleet = fleet_of([1, 1, 1, 1], epochs=epochs, fixed=fixed, noise=0.2)
     for seed in range(seeds):
         logs = run_rounds(fleet, 35, seed=seed)
         for log in logs[10:]:
@@ -32,11 +35,11 @@ def test_equal_clients_with_noise_lose_nothing(epochs, fixed, seeds):
 
 
 def test_fixed_cost_is_separated_only_after_the_work_has_clearly_varied():
-    equal = Fleet.of([1, 1, 1], fixed=0.3)
+    equal = fleet_of([1, 1, 1], fixed=0.3)
     for log in run_rounds(equal, 10):
         assert [x.estimate.mean[2] for x in log.state.learners.values()] == pytest.approx([0, 0, 0], abs=1e-6)
-    unequal = Fleet.of([1, 1, 10], fixed=0.05)
-    slow = run_rounds(unequal, 10)[-1].state.learners["2"].estimate
+    unequal = fleet_of([1, 1, 10], fixed=0.05)
+    slow = run_rounds(unequal, 10)[-1].state.of("1002").estimate
     assert slow.mean[2] == pytest.approx(0.5, rel=0.15)
     assert slow.mean[0] == pytest.approx(0.01, rel=0.05)
 
@@ -45,7 +48,7 @@ def test_fixed_cost_is_separated_only_after_the_work_has_clearly_varied():
 @pytest.mark.parametrize("epochs", [1, 3])
 @pytest.mark.parametrize("fixed", [0.0, 0.05, 0.2])
 def test_actual_and_planned_round_time_agree_from_round_three_on(noise, epochs, fixed):
-    logs = run_rounds(Fleet.of([1, 1, 3, 10], epochs=epochs, fixed=fixed, noise=noise), 15)
+    logs = run_rounds(fleet_of([1, 1, 3, 10], epochs=epochs, fixed=fixed, noise=noise), 15)
     ratios = np.array([log.actual_s / log.planned_s for log in logs[2:]])
     assert np.abs(ratios - 1).max() <= 0.15
     assert changes(logs).max() <= 2
@@ -54,7 +57,7 @@ def test_actual_and_planned_round_time_agree_from_round_three_on(noise, epochs, 
 def random_fleet(seed):
     rng = np.random.default_rng([9, seed])
     clients = int(rng.integers(2, 13))
-    return Fleet.of(
+    return fleet_of(
         np.exp(rng.uniform(0, np.log(10), clients)),
         epochs=int(rng.integers(1, 6)),
         held=rng.integers(100, 3000, clients),
@@ -74,7 +77,7 @@ def test_the_round_time_settles_for_random_fleets(fleets):
 def test_the_round_time_is_at_most_the_estimated_time_of_the_own_round():
     """Remembered values made it longer where all clients are about equally fast."""
     for seed in range(10):
-        logs = run_rounds(Fleet.of([1, 1, 1, 1.1], epochs=2, noise=0.1), 12, seed=seed)
+        logs = run_rounds(fleet_of([1, 1, 1, 1.1], epochs=2, noise=0.1), 12, seed=seed)
         for before, log in itertools.pairwise(logs):
             assert log.planned_s <= max(
                 x.estimate.expected(x.own_epochs, x.data) for x in before.state.learners.values()
@@ -85,9 +88,9 @@ def test_the_round_time_is_at_most_the_estimated_time_of_the_own_round():
 @pytest.mark.parametrize("declares", [True, False])
 def test_one_missed_reply_costs_at_most_three_rounds_of_reduced_work(given, declares):
     """It cost 28 of 30 rounds."""
-    fleet = Fleet.of([1, 1, 1, 2], epochs=2, script={(6, 3): LOST})
+    fleet = fleet_of([1, 1, 1, 2], epochs=2, script={(6, 3): LOST})
     keywords = {"cycle_time_s": 3.0} if given else {}
-    logs = run_rounds(fleet, 20, slack=0.25, declared=fleet.costs() if declares else None, **keywords)
+    logs = run_rounds(fleet, 20, slack=0.25, declares=declares, **keywords)
     usual = logs[4].work[3]
     reduced = [log.work[3] for log in logs[6:] if log.work[3] < 0.9 * usual]
     assert 1 <= len(reduced) <= 3
@@ -95,15 +98,15 @@ def test_one_missed_reply_costs_at_most_three_rounds_of_reduced_work(given, decl
 
 
 def test_many_missed_replies_never_remove_a_client():
-    fleet = Fleet.of([1, 1, 1, 1], script={(i, 3): LOST for i in range(3, 9)})
-    logs = run_rounds(fleet, 20, slack=0.25, cycle_time_s=0.7, declared=fleet.costs())
+    fleet = fleet_of([1, 1, 1, 1], script={(i, 3): LOST for i in range(3, 9)})
+    logs = run_rounds(fleet, 20, slack=0.25, cycle_time_s=0.7, declares=True)
     assert all(log.work[3] > 0 for log in logs)
     assert logs[-1].work[3] == logs[1].work[3]
 
 
 def test_missed_replies_after_a_resume_cost_at_most_three_rounds():
     """The old server process may still hold the nodes, so that all replies of one round are lost."""
-    fleet = Fleet.of([1, 1, 3], script={(7, k): LOST for k in range(3)})
+    fleet = fleet_of([1, 1, 3], script={(7, k): LOST for k in range(3)})
     before = run_rounds(fleet, 6, slack=0.25)
     resumed = State.from_dict(before[-1].state.as_dict())
     after = run_rounds(fleet, 8, slack=0.25, state=resumed)
@@ -113,7 +116,7 @@ def test_missed_replies_after_a_resume_cost_at_most_three_rounds():
 @pytest.mark.parametrize("factor", [3.0, 20.0])
 def test_a_very_late_first_answer_costs_at_most_three_rounds(factor):
     """Libraries and data are loaded in it. It cost 5 of 8 rounds."""
-    fleet = Fleet.of([1, 1, 1, 1], script={(1, 3): factor})
+    fleet = fleet_of([1, 1, 1, 1], script={(1, 3): factor})
     logs = run_rounds(fleet, 10)
     assert all(log.work[3] > 0 for log in logs)
     assert sum(log.work[3] < 0.9 * log.work[0] for log in logs[1:]) <= 3
@@ -122,7 +125,7 @@ def test_a_very_late_first_answer_costs_at_most_three_rounds(factor):
 
 def test_available_time_is_used():
     """A plan that needed 5 of 60 s dropped two thirds of the data."""
-    fleet = Fleet.of([1, 1, 1], held=4000, noise=0.1)
+    fleet = fleet_of([1, 1, 1], held=4000, noise=0.1)
     for log in run_rounds(fleet, 12, cycle_time_s=60.0, max_epochs=1)[1:]:
         assert log.samples.sum() == 12_000
     for log in run_rounds(fleet, 12, max_epochs=1)[1:]:
@@ -131,7 +134,7 @@ def test_available_time_is_used():
 
 def test_the_round_time_follows_the_sampled_clients():
     """A round of fast clients was stretched to the time of the fleet."""
-    fleet = Fleet.of([1, 1, 1, 1, 6, 6, 6, 6], noise=0.05)
+    fleet = fleet_of([1, 1, 1, 1, 6, 6, 6, 6], noise=0.05)
 
     def half(number, rng):
         if number <= 2:  # all are measured
@@ -152,12 +155,12 @@ def test_the_round_time_follows_the_sampled_clients():
 
 
 def test_the_promised_share_is_in_time():
-    fleet = Fleet.of([1, 1, 2, 4], noise=0.1, held=2000)
+    fleet = fleet_of([1, 1, 2, 4], noise=0.1, held=2000)
     options = Estimation(on_time=0.95)
     late = tasks = 0
     for seed in range(5):
         logs = run_rounds(
-            fleet, 60, seed=seed, cycle_time_s=5.0, slack=0.5, declared=fleet.costs(), estimation=options
+            fleet, 60, seed=seed, cycle_time_s=5.0, slack=0.5, declares=True, estimation=options
         )
         late += sum(log.actual_s > 5.0 for log in logs[5:])
         tasks += sum(int((log.work > 0).sum()) for log in logs[5:])

@@ -184,6 +184,9 @@ class TestAdvice:
     def test_clients_that_do_not(self):
         assert not self.in_turns([(1.1, 1.0), (2.1, 2.0), (5.1, 5.0)])  # unequal, at the same time
         assert not self.in_turns([(1.1, 0.1), (1.15, 0.1), (1.12, 0.1)])  # a slow engine, at the same time
+        assert not self.in_turns([(0.11, 0.1), (0.22, 0.1), (0.33, 0.1)])  # tasks that hardly take time
+        assert not self.in_turns([(2.1, 1.0), (2.9, 1.0), (2.2, 1.0)])  # an engine with unequal delays
+        assert not self.in_turns([(0.1, 6.0), (0.1, 0.2)])  # claims that the round trip refutes
         assert not self.in_turns([(6.0, 1.0), (1.2, 1.0), (1.2, 1.0)])  # one process that starts late
         assert not self.in_turns([(1.1, 1.0), (2.2, 1.0)], rounds=2)  # processes may still be starting
         assert not self.in_turns([(1.1, 1.0), (2.2, 1.0)], simulated=False)  # no engine
@@ -212,3 +215,12 @@ class TestAdvice:
         run = planned(2)
         run.round(replies={str(1000 + k): Reply(dict(MODEL), 60, {}, 1.0) for k in range(2)})
         assert run.records[-1].notes[0].startswith("all clients: the app returned exactly")
+
+    def test_an_app_that_cannot_follow_the_best_round(self):
+        run = Run([App(chooses=False)], cycle_time_s="best")
+        run.round()
+        (note,) = run.records[0].notes
+        assert "cycle_time_s='best' works like the default" in note
+        run = Run([App(chooses=False)])
+        run.round()
+        assert "best" not in run.records[0].notes[0]

@@ -34,6 +34,9 @@ def npy(array):
     return buffer.getvalue()
 
 
+WRONG_TYPE = npy(np.zeros(3)).replace(b"<f8", b"<f9")
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, ">f4", np.complex64])
 def test_values_that_are_not_finite(bad, kind):
@@ -49,6 +52,8 @@ def test_one_value_anywhere_in_a_large_array(at):
     array[at] = np.nan
     assert not_finite({"w": array}, {}) == "w"
     assert not_finite({"w": array.reshape(-1, 1)[::-1]}, {}) == "w"
+    array[at] = 0
+    assert not not_finite({"w": array.reshape(-1, 1)[::-1]}, {})
 
 
 def test_misshapen_updates():
@@ -156,7 +161,8 @@ def test_what_is_too_large():
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"PK\x03\x04", npy(np.zeros(3))[:-1], npy(np.zeros(3)) + b"x", "text", None]
+    "data",
+    [b"", b"PK\x03\x04", npy(np.zeros(3))[:-1], npy(np.zeros(3)) + b"x", WRONG_TYPE, "text", None],
 )
 def test_bytes_that_are_no_array(data):
     with pytest.raises(Rejected, match="cannot be decoded"):

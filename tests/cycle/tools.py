@@ -1,5 +1,6 @@
 """Drives `plan` and `settle` with scripted clients, without Flower."""
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,9 +60,12 @@ class App:
         drawn = 32 * self.max_steps if self.max_steps else (epochs + self.passes) * samples
         return epochs, samples, drawn
 
+    def seconds(self, k, task):
+        return self.fixed_s + self.pace * self.does(task)[2]
+
     def reply(self, k, task, model):
         _, samples, drawn = self.does(task)
-        seconds = self.fixed_s + self.pace * drawn
+        seconds = self.seconds(k, task)
         facts = {
             wire.TRAIN_SECONDS: seconds,
             wire.OWN_EPOCHS: self.own if self.named else None,
@@ -87,24 +91,27 @@ class Run:
         return [str(1000 + k) for k in range(len(self.apps))]
 
     def round(self, *, only=None, lost=(), replies=None):
-        """Run one round; `only` these clients are sampled, and of the `lost` ones no reply comes."""
+        """Run one round; `only` these clients are sampled, and of the `lost` and late ones no reply comes."""
         sampled = [str(1000 + k) for k in (range(len(self.apps)) if only is None else only)]
         self.state = with_nodes(self.state, self.nodes)
         new = [node for node in self.nodes if not self.state.of(node).answered]
-        self.state = with_answers(
-            self.state, self.options, {n: self._app(n).about(int(n) - 1000) for n in new}
-        )
-        cycle = len(self.records) + 1
+        answers = {node: self._app(node).about(int(node) - 1000) for node in new}
+        self.state = with_answers(self.state, self.options, answers)
+        cycle = self.state.cycle + 1
         self.state, self.tasks, record = plan(self.state, self.options, cycle, sampled, len(self.apps))
-        came = {
-            task.node: self._app(task.node).reply(int(task.node) - 1000, task, self.model)
-            for task in self.tasks
-            if int(task.node) - 1000 not in lost
-        }
+        deadline_s = self.options.deadline_s(record.cycle_time_s) or math.inf
+        came, took = {}, [0.0]
+        for task in self.tasks:
+            k = int(task.node) - 1000
+            reply = self.apps[k].reply(k, task, self.model)
+            reply = (replies or {}).get(task.node, reply)
+            late = k in lost or (reply.round_trip_s or 0.0) > deadline_s
+            took.append(deadline_s if late else reply.round_trip_s or 0.0)
+            came |= {} if late else {task.node: reply}
         came |= replies or {}
-        waited_s = max((x.round_trip_s or 0.0 for x in came.values()), default=0.0)
+        self.waited_s = max(x for x in took if x < math.inf)
         self.state, record, self.updates = settle(
-            self.state, self.options, record, came, self.model, waited_s
+            self.state, self.options, record, came, self.model, self.waited_s
         )
         self.records.append(record)
         return record

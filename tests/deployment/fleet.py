@@ -95,6 +95,12 @@ class Service:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
 
+    def restart(self):
+        """End it in an orderly way, as `systemctl restart` does; it is started again."""
+        for process in self.tree():
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+
     def stop(self):
         """Ask it and what it started to end, as systemd does; return the processes to wait for."""
         self._over.set()
@@ -254,6 +260,8 @@ class Fleet:
 
     def fault(self, name, **fault):
         """Set what a device does from its next training on."""
+        for old in ("holds", "go"):
+            (self.root / "faults" / f"{name}.{old}").unlink(missing_ok=True)
         (self.root / "faults" / f"{name}.json").write_text(json.dumps(fault))
 
     def holds(self, name):

@@ -7,11 +7,12 @@ import tomllib
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
+from flwr.serverapp.strategy import FedAvg
 
 from tests.deployment.fleet import DEPLOY, ROOT
 
 sys.path.insert(0, str(DEPLOY / "app"))
-from mel_fleet import data, model, profile_task
+from mel_fleet import data, model, profile_task, server_app
 
 CONFIG = tomllib.loads((DEPLOY / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
 SMALL = CONFIG | {"features": 16, "hidden": 8, "classes": 4}
@@ -59,6 +60,12 @@ def test_data_that_cannot_be_used_are_refused(tmp_path):
     assert data.test_data(SMALL) is None
     with pytest.raises(FileNotFoundError, match="data-dir of the run config"):
         data.server_data(SMALL)
+
+
+def test_the_app_sets_a_deadline(tmp_path):
+    """Without one, a device that is back before Flower notices its crash would block the round."""
+    strategy = server_app.planned(FedAvg(fraction_evaluate=0.0, min_available_nodes=1), CONFIG, tmp_path)
+    assert strategy.strategy.options.deadline_s(10.0) == 20.0
 
 
 def test_what_is_profiled_is_the_apps_training():

@@ -83,7 +83,7 @@ def test_another_host_needs_another_certificate(tmp_path):
 @pytest.mark.parametrize(
     ("words", "field"),
     [
-        ([], "--server must be HOST:PORT"),
+        ([], "Missing option '--server'"),
         (["--server", "mel.example.org"], "--server must be HOST:PORT"),
         (["--server", "mel.example.org:99999"], "--server must be HOST:PORT"),
         (["--server", "::1:8000"], "--server must be HOST:PORT"),

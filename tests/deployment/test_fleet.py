@@ -184,6 +184,31 @@ def test_training_resumes_after_the_server_was_killed(accidents):
     assert all(np.isfinite(w).all() for w in model_of(accidents.run_dir))
 
 
+def test_a_device_that_is_back_before_flower_notices_does_not_block_the_round(fleet):
+    """It was restarted during its task, and the server looks for replies only when it is connected again.
+
+    Then no error is ever reported in its place: only the deadline ends the round.
+    """
+    device = fleet.services["pi-3"]
+    fleet.fault("pi-3", hold=1)
+    run = fleet.begin("race", rounds=1, cycle_time=30.0)
+    fleet.during(run, lambda: fleet.holds("pi-3"))
+    fleet.fault("pi-3")
+    (server,) = (p for p in fleet.services["superlink"].tree() if "flwr-serverapp" in " ".join(p.cmdline()))
+    before = fleet.node_id("pi-3")
+    device.log.unlink()
+    server.suspend()
+    try:
+        device.restart()
+        wait_for(lambda: device.log.exists() and fleet.node_id("pi-3"))
+    finally:
+        server.resume()
+    assert fleet.node_id("pi-3") == before
+    fleet.finish(run)
+    (rows,) = rounds_of(fleet, fleet.root / "race")
+    assert rows["pi-3"].outcome is Outcome.LATE
+
+
 def test_keys_are_readable_by_their_owner_only(fleet):
     keys = [fleet.server / "ca.key", fleet.server / "server.key"]
     keys += [fleet.root / name / "srv/mel-device/device.key" for name in DEVICES]

@@ -28,23 +28,15 @@ def test_the_example_prints_what_it_says():
     assert done.stdout == block("text")
 
 
-def test_the_example_is_short():
-    lines = [line for line in block("python").splitlines() if line.strip()]
-    assert len(lines) <= 12
-    assert max(map(len, lines)) <= 110
-
-
 def test_the_first_screen():
-    """What it is in one sentence, the lines to add, what they bring."""
+    """The lines to add are few, and their imports exist."""
     head = README.split("## Install")[0]
-    assert re.fullmatch(r"[^.]*(?:\[Flower\]\(https://flower\.ai\))[^.]*\.", head.split("**")[1])
     (diff,) = re.findall(r"```diff\n(.*?)```", head, re.DOTALL)
     added = [line.lstrip("+") for line in diff.splitlines() if line.startswith("+")]
     assert len(added) <= 6
     for line in added:
         if line.startswith("from "):
             exec(line, {})
-    assert len(head.splitlines()) <= 45
 
 
 def test_the_numbers_come_from_committed_results():
@@ -57,13 +49,6 @@ def test_the_numbers_come_from_committed_results():
     (block,) = re.findall(r"<!-- generated: gallery -->(.*?)<!-- end -->", README, re.DOTALL)
     assert block.strip() == generate.gallery(generate.measured())
     assert (ROOT / "docs" / "SETTINGS.md").read_text(encoding="utf-8") == generate.page()
-
-
-@pytest.mark.parametrize(
-    "heading", ["Install", "What it does", "The paper's result", "What it is not for", "Read on"]
-)
-def test_headings(heading):
-    assert f"\n## {heading}\n" in README
 
 
 def test_constraints_name_every_direct_dependency():

@@ -1,9 +1,8 @@
-"""The site builds strictly, its tutorial runs, and a broken link is an error."""
+"""The site builds strictly, its tutorial runs, and its pages are complete."""
 
 import importlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,17 +10,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml")
-
-
-def build(root, out, *, execute):
-    environment = {**os.environ, "SITE_EXECUTE": str(execute).lower(), "NO_MKDOCS_2_WARNING": "1"}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_the_site_builds_and_the_tutorial_runs(tmp_path):
-    built = build(ROOT, tmp_path, execute=True)
+    environment = {**os.environ, "SITE_EXECUTE": "true", "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     tutorial = (tmp_path / "tutorial" / "index.html").read_text(encoding="utf-8")
     assert "three epochs each fit into" in tutorial
@@ -53,22 +47,3 @@ def test_the_reference_has_every_public_name(module):
 def test_every_page_is_in_the_navigation_and_the_readme(page):
     assert f": {page}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert f"(docs/{page})" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("wrong", ["[nowhere](NOWHERE.md)", "::: flwr_mel.NoSuchName"])
-def test_a_broken_link_or_name_is_an_error(tmp_path, wrong):
-    copy = tmp_path / "copy"
-    shutil.copytree(ROOT / "docs", copy / "docs")
-    for name in PAGES:
-        shutil.copy(ROOT / name, copy / name)
-    page = copy / "docs" / "REFERENCE.md"
-    page.write_text(f"# Reference\n\n{wrong}\n", encoding="utf-8")
-    (copy / "docs" / "tutorial.ipynb").unlink()
-    (copy / "mkdocs.yml").write_text(
-        "site_name: t\nstrict: true\nhooks: [docs/site/hook.py]\nexclude_docs: site/\n"
-        "plugins:\n  - mkdocstrings\nnav: [REFERENCE.md]\nvalidation: {links: {not_found: warn}}\n",
-        encoding="utf-8",
-    )
-    built = build(copy, tmp_path / "site", execute=False)
-    assert built.returncode != 0
-    assert "NOWHERE.md" in built.stderr or "NoSuchName" in built.stderr

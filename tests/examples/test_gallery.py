@@ -62,18 +62,6 @@ def test_the_diff_is_small_and_applies(name, tmp_path):
     assert sum(", slow_mod])" in text for text in texts) == 1
 
 
-@pytest.mark.parametrize(
-    ("line", "slow"),
-    [
-        ("app = ClientApp()", "app = ClientApp(mods=[slow_mod])"),
-        ("app = ClientApp(client_fn)", "app = ClientApp(client_fn, mods=[slow_mod])"),
-        ("app = ClientApp(mods=[mel_mod])", "app = ClientApp(mods=[mel_mod, slow_mod])"),
-    ],
-)
-def test_the_runner_adds_its_mod_innermost(line, slow):
-    assert gallery.slowed(f"import os\n\n{line}\n", "pack").splitlines()[-1] == slow
-
-
 def play(name, engine, space):
     """Run a wrapped copy on the engine that all tests share; return its records and its log."""
     app = gallery.copy(name, space / "app", wrapped=True, speeds=(0.1, 0.2, 0.5, 1.0))

@@ -5,18 +5,16 @@ import pytest
 
 from flwr_mel import Channel, Coefficients, Workload, paper_fleet
 from flwr_mel.devices import watts
-from flwr_mel.paper import draw_energy, place
 from tests.inputs.tools import NOT_COUNTS, NOT_FINITE, NOT_NUMBERS, complaint, device, names, workload
 
 
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"bits_per_parameter": 1e308}, "model_parameters * bits_per_parameter * model_compression"),
-        ({"bits_per_parameter": 10**307}, "model_parameters * bits_per_parameter * model_compression"),
-        ({"parameters_per_sample": 1e308}, "parameters_per_sample * bits_per_parameter * model_compression"),
-        ({"bits_per_feature": 1e308}, "(features * bits_per_feature + label_bits) * data_compression"),
-        ({"label_bits": 1e308, "data_compression": 10}, "(features * bits_per_feature + label_bits)"),
+        ({"bits_per_parameter": 1e308}, "model_parameters * bits_per_parameter"),
+        ({"bits_per_parameter": 10**307}, "model_parameters * bits_per_parameter"),
+        ({"parameters_per_sample": 1e308}, "parameters_per_sample * bits_per_parameter"),
+        ({"bits_per_feature": 1e308}, "features * bits_per_feature * data_compression"),
     ],
 )
 def test_a_workload_that_overflows(changes, field):
@@ -54,14 +52,17 @@ def test_layers_that_overflow():
     assert complaint(Workload.mlp, (2**41, 1)).startswith("layers[0] must be an integer from 1 to 2**40")
 
 
-@pytest.mark.parametrize("bad", [1, 0, None, "yes", np.True_])
-def test_ship_data_is_a_choice(bad):
-    names(complaint(workload, ship_data=bad), "ship_data", bad)
-
-
-@pytest.mark.parametrize("bad", [5, None, b"x", ["x"]])
-def test_device_name(bad):
-    names(complaint(device, name=bad), "name", bad)
+@pytest.mark.parametrize(
+    ("build", "field", "wrong"),
+    [
+        (workload, "ship_data", [1, 0, None, "yes", np.True_]),
+        (device, "name", [5, None, b"x", ["x"]]),
+        (Channel, "noise_dbm_per_hz", [1e6, -1e6, 3080]),
+    ],
+)
+def test_what_a_field_does_not_take(build, field, wrong):
+    for bad in wrong:
+        names(complaint(build, **{field: bad}), field, bad)
 
 
 def test_channel():
@@ -69,25 +70,21 @@ def test_channel():
     for bad in [*NOT_FINITE, *NOT_NUMBERS, 0, -5]:
         names(complaint(channel.rate_bps, bad, 0.2), "distance_m", bad)
         names(complaint(channel.rate_bps, 100, bad), "tx_power_w", bad)
-        names(complaint(channel.attenuation_db, bad), "distance_m", bad)
-    for distance in (1e99, 5e-324):  # nothing arrives; beyond every float
+    for distance in (1e99, 1e-90, 5e-324):  # nothing arrives; beyond every float
         assert complaint(channel.rate_bps, distance, 0.2).startswith("distance_m must be such that the rate")
-    for noise in (1e6, -1e6, 3080):
-        names(complaint(Channel, noise_dbm_per_hz=noise), "noise_dbm_per_hz", noise)
-    for bad in [*NOT_FINITE, *NOT_NUMBERS, 1e9]:
-        names(complaint(watts, bad), "dbm", bad)
+    names(complaint(watts, 1e9), "dbm", 1e9)
     assert watts(-1e9) == 0.0
 
 
-def test_the_paper_fleet():
-    rng = np.random.default_rng(0)
-    for bad in [0, *NOT_COUNTS, *NOT_NUMBERS]:
-        names(complaint(paper_fleet, rng, bad), "learners", bad)
-        names(complaint(place, rng, bad), "learners", bad)
-        names(complaint(draw_energy, rng, bad, 10, 2), "learners", bad)
-    for bad in [0, 1, *NOT_FINITE, *NOT_NUMBERS]:
-        names(complaint(paper_fleet, rng, radius_m=bad), "radius_m", bad)
-    for bad in [0, -1, *NOT_FINITE, *(x for x in NOT_NUMBERS if x is not None)]:
-        names(complaint(paper_fleet, rng, energy_j=bad), "mean_j", bad)
-    for bad in [-1, 10.0, *NOT_FINITE, *NOT_NUMBERS]:
-        names(complaint(paper_fleet, rng, energy_spread_j=bad), "spread_j", bad)
+@pytest.mark.parametrize(
+    ("argument", "field", "wrong"),
+    [
+        ("learners", "learners", [0, *NOT_COUNTS, *NOT_NUMBERS]),
+        ("radius_m", "radius_m", [0, 1, *NOT_FINITE, *NOT_NUMBERS]),
+        ("energy_j", "mean_j", [0, -1, *NOT_FINITE, *(x for x in NOT_NUMBERS if x is not None)]),
+        ("energy_spread_j", "spread_j", [-1, 10.0, *NOT_FINITE, *NOT_NUMBERS]),
+    ],
+)
+def test_the_paper_fleet(argument, field, wrong):
+    for bad in wrong:
+        names(complaint(paper_fleet, np.random.default_rng(0), **{argument: bad}), field, bad)

@@ -1,7 +1,6 @@
 """Objects that cannot change, inputs that are left alone, cycle times that can be typed back in."""
 
 import dataclasses
-import math
 import re
 from fractions import Fraction
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 from flwr_mel import AllocationProblem, Channel, Coefficients, allocate, fastest, greenest, scheme
-from flwr_mel.allocation.screening import smallest
 from flwr_mel.allocation.solution import Diagnosis, round_up
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
 from tests.inputs.tools import INF, coefficients, complaint, device, names, problem, workload
@@ -24,10 +22,8 @@ def test_replace():
     assert same.energy_limit_j.tolist() == [5, INF]
     assert same.max_samples.tolist() == p.max_samples.tolist()
     names(complaint(p.replace, staleness=-1), "staleness", -1)
-    three = Coefficients(*[[1.0] * 3] * 6)
-    for limits in ([5, None], [5, 5], None):
-        text = complaint(problem(energy_limit_j=limits or [None, 5]).replace, coefficients=three)
-        assert "one value per learner (3), got '2 values'" in text
+    text = complaint(p.replace, coefficients=Coefficients(*[[1.0] * 3] * 6))
+    assert "one value per learner (3), got '2 values'" in text
 
 
 ARRAYS = {
@@ -110,13 +106,9 @@ def test_equal_numbers_of_other_types_are_the_same():
     assert type(problem(total_samples=2000.0).total_samples) is int
 
 
-@pytest.mark.parametrize(
-    "x", [1.0, 1 + 2**-52, 9.9999951, 99999.95, 123456.4, 1 / 3, 2e-310, 1e22, 1.7e308, 5e-324]
-)
+@pytest.mark.parametrize("x", [1.0, 1 + 2**-52, 9.9999951, 123456.4, 1 / 3, 2e-310, 1.7e308, 5e-324])
 def test_a_smallest_cycle_time_is_never_rounded_down(x):
-    shown = float(round_up(x))
-    assert shown >= x
-    assert shown <= x * (1 + 1e-5) or x < 1e-300
+    assert x <= float(round_up(x)) <= max(x * (1 + 1e-5), 1e-300)
     assert f"works is {round_up(x)} s" in str(Diagnosis(10, 5, x))
 
 
@@ -129,10 +121,3 @@ def test_the_shown_cycle_time_works_when_typed_back_in():
         shown = re.search(r"works is (\S+) s", str(diagnosis))
         assert shown
         assert allocate(tight.replace(cycle_time_s=float(shown[1])), Exact()).status.ok
-
-
-def test_smallest_is_exact_and_knows_never():
-    assert smallest(1.0, lambda x: x >= 1e-300) == 1e-300
-    assert smallest(1.0, lambda x: x >= 12345.678) == 12345.678
-    assert smallest(1.0, lambda _: False) is None
-    assert smallest(1.0, math.isinf) is None

@@ -1,5 +1,7 @@
 """Bad input: always an InputError that names the field, the rule and the value, before any work is done."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -39,8 +41,6 @@ NUMBERS = [  # build, field, too small, None allowed
     (workload, "bits_per_feature", [0, -8], False),
     (workload, "bits_per_parameter", [0, -32], False),
     (workload, "parameters_per_sample", [-1], False),
-    (workload, "label_bits", [-1], False),
-    (workload, "model_compression", [0, -1], False),
     (workload, "data_compression", [0, -1], False),
     (Channel, "bandwidth_hz", [0, -5e6], False),
     (Channel, "noise_dbm_per_hz", [], False),
@@ -82,8 +82,6 @@ def test_coefficients(field):
         assert text.startswith(f"{field}[1] must be")
     for bad in [-1.0, NAN, INF, -INF]:
         assert complaint(coefficients, **{field: np.array([1.0, bad])}).startswith(f"{field}[1] must be")
-    if np.finfo(np.longdouble).max > np.finfo(float).max:
-        assert "finite" in complaint(coefficients, **{field: np.array([1, "1e4000"], dtype=np.longdouble)})
     for bad in [None, 5, 5.0, "12", b"12", {1.0, 2.0}, {"a": 1}, iter([1.0, 2.0]), object()]:
         names(complaint(coefficients, **{field: bad}), field, bad)
     for bad in [np.array(1.0), np.ones((2, 1)), np.array(None)]:
@@ -97,13 +95,9 @@ def test_coefficients(field):
 
 
 def test_an_empty_fleet():
-    for nobody in [[], (), np.array([])]:
-        assert "empty fleet" in complaint(Coefficients, nobody, [], [], [], [], [])
-    assert complaint(Coefficients.from_devices, [], workload()) == (
-        "devices must be at least one device, got an empty fleet"
-    )
+    assert "empty fleet" in complaint(Coefficients, [], [], [], [], [], [])
     text = complaint(AllocationProblem.from_devices, [], workload(), cycle_time_s=1, total_samples=1)
-    assert "empty fleet" in text
+    assert text == "devices must be at least one device, got an empty fleet"
 
 
 @pytest.mark.parametrize("bad", [None, 5, "phone", {"cpu_hz": 1}, object(), iter([])])
@@ -151,9 +145,13 @@ def test_values_that_contradict_each_other():
     text = complaint(problem, total_samples=99, min_samples=100)
     assert text.startswith("total_samples must be at least min_samples = 100, got 99.")
     assert "finite" in complaint(device, exponent=1000)
-    assert "finite" in complaint(device, capacitance=1e300, exponent=3)
     text = complaint(problem, cycle_time_s=1e300)
     assert "2**53" in text
     assert "1e+300" in text
-    tiny = coefficients(c2=[5e-324, 1.0])
-    assert "2**53" in complaint(problem, coefficients=tiny)
+
+
+@pytest.mark.parametrize("value", [0, object()])
+def test_an_error_may_travel_between_processes(value):
+    with pytest.raises(ValueError, match="total_samples") as caught:
+        problem(total_samples=value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

@@ -23,7 +23,7 @@ def _offline(tmp_path, monkeypatch):
 @pytest.fixture
 def no_engine(monkeypatch):
     """A command that would start Flower's engine fails."""
-    monkeypatch.setattr("mel_simulation.app.engine.engine", None)
+    monkeypatch.setattr("mel_simulation.cli.running.engine", None)
 
 
 @pytest.fixture(scope="session")

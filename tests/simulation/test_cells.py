@@ -1,13 +1,20 @@
 """Cells of a sweep: which there are, what is planned for them, which are the same training."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.sweep.cells import Average, Cell, profiles, read_sweep
+from mel_simulation.sweep.results import read_about, read_results
 from mel_simulation.sweep.schedule import PlannedCycle, Work, plan_schedule
 from mel_simulation.sweep.training import combine
 
 from flwr_mel._validate import InputError
+
+RESULTS = Path(__file__).parents[2] / "results"
+FORMER = ("mobility", "proximal")
+SWEEPS = ("headline", "paper", "past", "rate", "variations")
 
 
 def cell(average=Average.DATA, baseline="", **config):
@@ -39,7 +46,6 @@ def test_cells_are_multiplied_out_once_each(tmp_path):
         ("[[grid]]\nspeed = 3\n", "speed"),
         ("[[grid]]\nbaseline = 'magic'\n", "baseline must be one of"),
         ("[[grid]]\nepochs = 3\n", "epochs must be left out without a baseline"),
-        ("[[grid]]\nbaseline = 'fedavg'\nproximal = 1.0\n", "proximal must be left out without"),
         ("[[grid]]\nbaseline = 'fedavg'\nstaleness = 1\n", "staleness must be left out with"),
         ("[[grid]]\ntarget-accuracy = 0.9\n", "target_accuracy must be left out of a sweep"),
         ("[[grid]]\nseed = 1\n", "learners must be at least 1 in every cell"),
@@ -52,9 +58,20 @@ def test_bad_sweeps_are_refused(tmp_path, text, says):
         read_sweep(path)
 
 
+@pytest.mark.parametrize("name", SWEEPS)
+def test_committed_results_are_found_again(name):
+    """Whatever options come and go, a sweep knows the cells that are done, and which version did them."""
+    path = RESULTS / f"{name}.jsonl"
+    rows = read_results(path)
+    for row in rows:
+        present = {key: value for key, value in row["config"].items() if key not in FORMER}
+        assert Cell.parse(present).key == row["cell"]
+    assert {row["version"] for row in rows} == set(read_about(path)["versions"]["flwr-mel"].split(", "))
+
+
 @pytest.mark.parametrize("name", profiles())
 def test_profiles_are_valid(name):
-    cells = read_sweep(profiles()[name][0])
+    cells = read_sweep(profiles()[name])
     assert {cell.config.learners for cell in cells} == {20}
     assert len(cells) >= 20
 

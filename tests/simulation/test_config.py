@@ -1,22 +1,34 @@
 """The run configuration: defaults, documentation, what is refused."""
 
+import importlib.util
 import tomllib
+from pathlib import Path
 
 import pytest
 import typer
-from mel_simulation.cli import options, simulate
+from mel_simulation.cli import simulate
 from mel_simulation.scenario.config import RESUMABLE, RunConfig
 from mel_simulation.scenario.config import options as declared
 
 from tests.simulation.tools import cli
 
+DOCS = Path(__file__).parents[2] / "docs"
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*removed in Click:DeprecationWarning"),
     pytest.mark.usefixtures("no_engine"),
 ]
 
 
-def test_pyproject_has_the_defaults():
+@pytest.fixture(scope="module")
+def options():
+    """The script that writes the options into page and project."""
+    spec = importlib.util.spec_from_file_location("options", DOCS / "options.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+def test_pyproject_has_the_defaults(options):
     text = options.PROJECT.read_text(encoding="utf-8")
     config = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
     assert config == RunConfig().as_dict()
@@ -24,7 +36,7 @@ def test_pyproject_has_the_defaults():
     assert text.endswith(options.project_table())
 
 
-def test_the_page_has_the_table():
+def test_the_page_has_the_table(options):
     assert f"<!-- generated: options -->\n\n{options.table()}\n" in options.PAGE.read_text(encoding="utf-8")
     assert set(RESUMABLE) <= set(RunConfig().as_dict())
 
@@ -50,7 +62,8 @@ IDLE = [
     ({"scheme": "hu-asyn", "handout": "even"}, "handout must be left out for hu-asyn"),
     ({"energy": 0.0, "energy-spread": 1.0}, "energy_spread must be left out where energy is 0"),
     ({"fleet": __file__, "energy": 5.0}, "energy must be left out with a fleet"),
-    ({"fleet": __file__, "mobility": 5.0}, "mobility must be left out with a fleet"),
+    ({"scheme": "rate", "alpha": 0.5}, "alpha must be left out in mode pl"),
+    ({"scheme": "rate", "staleness": 1}, "staleness must be left out for rate"),
 ]
 
 

@@ -9,7 +9,7 @@ from mel_simulation.app.message_window import Windowed
 from mel_simulation.app.server_app import count_nodes
 from mel_simulation.scenario import job
 from mel_simulation.scenario.config import RunConfig
-from mel_simulation.scenario.fleet import VirtualFleet
+from mel_simulation.scenario.fleet import devices, names
 
 from flwr_mel.allocation import Infeasible, allocate
 from flwr_mel.devices import Measured
@@ -18,32 +18,40 @@ from flwr_mel.tools.fleetfile import Fleet, write_fleet, write_fleet_csv
 
 
 def test_the_fleet_follows_from_seed_and_cycle():
-    config = RunConfig(mobility=20.0)
-    fleet = VirtualFleet(20, config)
-    assert fleet.devices(3) == VirtualFleet(20, replace(config, cycles=99)).devices(3)
-    assert fleet.devices(3) != VirtualFleet(20, replace(config, seed=1)).devices(3)
-    assert fleet.capability(4, 3, None)["mel-energy-limit-j"] == fleet.devices(3)[4].energy_limit_j
-    assert fleet.capability(4, 3, 150)["mel-max-samples"] == 150
-    limits = [[d.energy_limit_j for d in fleet.devices(cycle)] for cycle in (1, 2)]
+    config = RunConfig(learners=20)
+    assert devices(config, 3) == devices(replace(config, cycles=99), 3)
+    assert devices(config, 3) != devices(replace(config, seed=1), 3)
+    limits = [[d.energy_limit_j for d in devices(config, cycle)] for cycle in (1, 2)]
     assert all(7.5 < limit < 12.5 for some in limits for limit in some)
     assert limits[0] != limits[1]
-    assert all(d.energy_limit_j is None for d in VirtualFleet(20, RunConfig(energy=0.0)).devices(1))
+    assert all(d.energy_limit_j is None for d in devices(replace(config, energy=0.0), 1))
+
+
+def test_learners_declare_what_they_can_and_hold():
+    config = RunConfig(learners=20, mode="fl", alpha=0.5)
+    words = job.capability(config, 4, 3)
+    assert words["mel-learner"] == devices(config, 3)[4].name
+    assert words["mel-energy-limit-j"] == devices(config, 3)[4].energy_limit_j
+    assert words["mel-max-samples"] == len(job.local_indices(config, 4))
+    assert "mel-max-samples" not in job.capability(replace(config, mode="pl", alpha=0.0), 4, 3)
 
 
 def test_fleets_from_files(tmp_path):
-    devices = paper_fleet(np.random.default_rng(5), 6)
-    (tmp_path / "f.toml").write_text(write_fleet(Fleet(devices)))
-    (tmp_path / "f.csv").write_text(write_fleet_csv(Fleet(devices)))
+    known = paper_fleet(np.random.default_rng(5), 6)
+    (tmp_path / "f.toml").write_text(write_fleet(Fleet(known)))
+    (tmp_path / "f.csv").write_text(write_fleet_csv(Fleet(known)))
     for name in ("f.toml", "f.csv"):
-        fleet = VirtualFleet(6, RunConfig(fleet=str(tmp_path / name)))
-        assert fleet.devices(1) == fleet.devices(2) == devices
+        config = RunConfig(learners=6, fleet=str(tmp_path / name))
+        assert devices(config, 1) == devices(config, 2) == tuple(known)
         with pytest.raises(ValueError, match=r"learners must be 6, as many as .* has, got 20"):
-            VirtualFleet(20, fleet.config).devices(1)
-    told = Measured(1e-4, 1e-3, 1.0, 1e-4, 0.0, 0.1, name="bench", energy_limit_j=9.0, max_samples=80)
+            devices(replace(config, learners=20), 1)
+    told = Measured(1e-4, 1e-3, 1.0, 1e-4, 0.0, 0.1, energy_limit_j=9.0, max_samples=80)
     (tmp_path / "m.toml").write_text(write_fleet(Fleet([told])))
-    words = VirtualFleet(1, RunConfig(fleet=str(tmp_path / "m.toml"))).capability(0, 1, 100)
-    assert words["mel-learner"] == "bench"
-    assert (words["mel-c2"], words["mel-energy-limit-j"], words["mel-max-samples"]) == (1e-4, 9.0, 80)
+    config = RunConfig(learners=1, fleet=str(tmp_path / "m.toml"))
+    for mode in ("pl", "fl"):  # the one learner holds all 4,000 samples, more than its limit
+        words = job.capability(replace(config, mode=mode), 0, 1)
+        assert words["mel-learner"] == names(config)[0] == "device-1"
+        assert (words["mel-c2"], words["mel-energy-limit-j"], words["mel-max-samples"]) == (1e-4, 9.0, 80)
 
 
 def test_the_subset_is_costed_like_the_papers_samples():

@@ -17,6 +17,7 @@ from mel_simulation.scenario.network import initial_weights
 from rich.console import Console
 
 from flwr_mel.paper import PAPER_CLASSES
+from flwr_mel.records import JsonlWriter
 from tests.simulation.tools import cli, finished, record
 
 
@@ -31,7 +32,7 @@ def test_what_a_run_leaves(tmp_path):
     assert RunConfig.parse(facts["config"]).cycles == 3
     assert {"python", "flwr-mel", "flwr", "torch"} <= set(facts["versions"])
     assert facts["data"] == {"source": embedded().source, "train": 4000, "test": 1000}
-    assert {d["class"] for d in facts["fleet"]} == set(PAPER_CLASSES)
+    assert {d["name"].rpartition("-")[0] for d in facts["fleet"]} == set(PAPER_CLASSES)
 
 
 def test_resume_cuts_the_records_to_the_checkpoint(tmp_path):
@@ -40,7 +41,7 @@ def test_resume_cuts_the_records_to_the_checkpoint(tmp_path):
         file.write('{"cycle": 4, "cyc')  # and once more while writing
     run.start(RunConfig(learners=20, cycles=9, run_dir=str(run.path), resume=True))
     assert [r.cycle for r in run.records()] == [1, 2]
-    run.add(record(3))
+    JsonlWriter(run.records_file)(record(3))
     assert [r.cycle for r in run.records()] == [1, 2, 3]
 
 
@@ -64,9 +65,9 @@ def test_resume_refuses_another_run(tmp_path, monkeypatch):
     monkeypatch.setitem(job._loaded, ("mnist", ""), small)
     with pytest.raises(ValueError, match="dataset must be as in the run so far"):
         check()
-    (run.path / "records.jsonl").write_text("")
-    with pytest.raises(ValueError, match="0 cycles on record, but a model after 3"):
-        run.trim(3)
+    run.records_file.write_text("")
+    with pytest.raises(ValueError, match="got 0 cycles on record and a checkpoint after 3"):
+        check()
 
 
 def test_names_of_new_run_directories():
@@ -78,12 +79,11 @@ def test_names_of_new_run_directories():
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_run_is_shown_until_it_ends(tmp_path, monkeypatch, terminal):
     run, out, looks = RunDir(tmp_path), io.StringIO(), iter(range(1, 9))
-    run.trim(0)
 
     def poll():
         look = next(looks)
         if look > 1:
-            run.add(record(look - 1))
+            JsonlWriter(run.records_file)(record(look - 1))
         return 0 if look == 4 else None
 
     monkeypatch.setattr(live.time, "sleep", lambda _: None)
@@ -109,6 +109,6 @@ def test_a_run_that_fails_inside_says_why(tmp_path, monkeypatch):
         def __exit__(self, *_):
             return None
 
-    monkeypatch.setattr("mel_simulation.app.engine.engine", Engine)
+    monkeypatch.setattr("mel_simulation.cli.running.engine", Engine)
     said = cli("--run-dir", tmp_path / "run", "--cycles", 1, code=5)
     assert "the run failed: the disk is full. Its log:" in said

@@ -9,7 +9,7 @@ from mel_simulation.app.run_dir import RunDir
 from mel_simulation.scenario.config import RunConfig
 from typer.testing import CliRunner
 
-from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.records import CycleRecord, JsonlWriter, LearnerRecord, Outcome
 from flwr_mel.tools.cli import app
 
 #: Of the run that others are compared with.
@@ -70,7 +70,7 @@ def finished(path: Path, cycles: int = 3, models: int | None = None, **settings)
     run = RunDir(path)
     run.start(RunConfig(learners=20, cycles=cycles, run_dir=str(path), **settings))
     for cycle in range(1, cycles + 1):
-        run.add(record(cycle))
+        JsonlWriter(run.records_file)(record(cycle))
         if cycle <= (cycles if models is None else models):
             run.checkpoints.mkdir(exist_ok=True)
             (run.checkpoints / f"round-{cycle:08d}.npz").write_bytes(b"")

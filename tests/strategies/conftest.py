@@ -1,13 +1,6 @@
 import pytest
 
-from tests import identity
 from tests.strategies.fleet import APIS
-
-
-@pytest.fixture(autouse=True)
-def _identity(monkeypatch):
-    """Messages can be built outside of a run."""
-    identity.pretend(monkeypatch.setattr)
 
 
 @pytest.fixture(params=list(APIS))

@@ -28,7 +28,7 @@ import flwr_mel.server
 import flwr_mel.serverapp
 import flwr_mel.wrapped
 from flwr_mel import wire
-from tests.cycle.tools import MODEL
+from tests.cycle.tools import MODEL, App, declared
 
 #: Node ids are far from the numbers of the clients.
 FIRST = 1001
@@ -255,3 +255,21 @@ def same(a, b):
     return list(a) == list(b) and all(
         (a[n].dtype, a[n].shape, a[n].tobytes()) == (b[n].dtype, b[n].shape, b[n].tobytes()) for n in a
     )
+
+
+COSTS = declared((1e-3, 0, 0.01, 0, 0, 0)) | {wire.MAX_SAMPLES: 60}
+SLOW = (1, 1, 3, 10)
+
+
+def measured(**more):
+    """Clients that declare nothing, the last ones slow."""
+    return [App(own=2, pace=1e-3 * s, **more) for s in SLOW]
+
+
+def planned(n=4):
+    """Clients that declare equal costs."""
+    return [App(held=60, capability=COSTS) for _ in range(n)]
+
+
+def wrapped(api, *, inner=None, **options):
+    return api.mel.MelStrategy(api.inner(**(inner or {})), **options)

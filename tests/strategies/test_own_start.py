@@ -1,10 +1,12 @@
 """Strategies of the Message API with a `start` of their own keep it, with its arguments and defaults."""
 
+import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 
 from tests.cycle.tools import App
-from tests.strategies.fleet import Fleet, MessageApi
+from tests.strategies.fleet import FakeGrid, Fleet, MessageApi
 
 
 def fleet():
@@ -26,22 +28,14 @@ class Own(FedAvg):
     def start(self, grid, initial_arrays, timeout, rounds):
         arrays, self.rounds = initial_arrays, []
         for n in range(1, rounds + 1):
-            from flwr.app import ConfigRecord
-
-            replies = grid.send_and_receive(
-                self.configure_train(n, arrays, ConfigRecord(), grid), timeout=timeout
-            )
+            messages = self.configure_train(n, arrays, ConfigRecord(), grid)
+            replies = grid.send_and_receive(messages, timeout=timeout)
             arrays, _ = self.aggregate_train(n, replies)
             self.rounds.append(n)
         return arrays
 
 
 def start_of(grid_fleet):
-    import numpy as np
-    from flwr.app import Array, ArrayRecord
-
-    from tests.strategies.fleet import FakeGrid
-
     return FakeGrid(grid_fleet), ArrayRecord({"b": Array(np.zeros(3, np.float32))})
 
 

@@ -1,33 +1,21 @@
-"""Rounds of both APIs: failures, late replies, partial participation, callbacks, log lines, errors."""
+"""Rounds of both APIs: failures, late replies, partial participation, callbacks, errors."""
 
 import logging
 import random
-from time import sleep
 
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
 
 from flwr_mel import JsonlWriter, Measured, Robust, Rounds, Shards, Stopping, read_jsonl, wire
+from flwr_mel.clientapp import Assignment
 from flwr_mel.cycle.errors import NoWork
-from flwr_mel.cycle.messages import final_line, round_line
-from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
-from tests.cycle.tools import MODEL, App, declared
-from tests.strategies.fleet import FIRST, Fleet, close
-
-COSTS = declared((1e-3, 0, 0.01, 0, 0, 0)) | {wire.MAX_SAMPLES: 60}
-SLOW = (1, 1, 3, 10)
-
-
-def measured(**more):
-    return [App(own=2, pace=1e-3 * s, **more) for s in SLOW]
-
-
-def planned(n=4):
-    return [App(held=60, capability=COSTS) for _ in range(n)]
-
-
-def wrapped(api, *, inner=None, **options):
-    return api.mel.MelStrategy(api.inner(**(inner or {})), **options)
+from flwr_mel.cycle.messages import round_line
+from flwr_mel.grid import TimedGrid
+from flwr_mel.records import Outcome
+from tests.cycle.tools import MODEL, App
+from tests.strategies.fleet import COSTS, FIRST, FakeGrid, Fleet, close, measured, planned, wrapped
 
 
 def outcomes(mel, cycle):
@@ -84,7 +72,7 @@ def test_all_fail_in_the_first_round(api):
 
 
 def test_all_fail_later(api):
-    mel = wrapped(api)
+    mel = api.mel.MelStrategy(api.inner(api.mel.MelFedAvg))
     arrays = api.train(mel, Fleet(measured(), errors={(2, k) for k in range(4)}), rounds=2)
     assert outcomes(mel, 2) == ["failed"] * 4
     assert arrays["b"][0] == pytest.approx(2.5)
@@ -105,6 +93,39 @@ def test_updates_that_are_rejected(api):
     assert arrays["w"].tolist() == np.ones((2, 3)).tolist()
 
 
+def test_replies_that_cannot_be_read(message_api):
+    def moves(k, cycle, arrays):
+        metrics = {"metrics": MetricRecord({"num-examples": 9})}
+        if k == 0:
+            return RecordDict(metrics)
+        form = "pickle" if k == 1 else "numpy.ndarray"
+        odd = {name: Array("float32", x.shape, form, b"x") for name, x in arrays.items()}
+        record = ArrayRecord(odd if k < 3 else {name: Array(x + 1) for name, x in arrays.items()})
+        return RecordDict({"arrays": record, **metrics})
+
+    mel = wrapped(message_api, cycle_time_s=1.0)
+    message_api.train(mel, Fleet(planned(), moves=moves), rounds=1)
+    assert outcomes(mel, 1) == ["failed", "failed", "failed", "used"]
+    reasons = [row.reason for row in mel.records[0].learners]
+    assert "no ArrayRecord" in reasons[0]
+    assert "has the format 'pickle'" in reasons[1]
+    assert "cannot be decoded" in reasons[2]
+
+
+def test_secure_aggregation_is_an_error(classic_api):
+    """Its workflow hands the one average of all clients to every client."""
+
+    class Masking(classic_api.mel.MelStrategy):
+        def aggregate_fit(self, server_round, results, failures):
+            for _, result in results:
+                result.parameters = results[0][1].parameters
+            return super().aggregate_fit(server_round, results, failures)
+
+    mel = Masking(classic_api.inner(), cycle_time_s=1.0)
+    with pytest.raises(RuntimeError, match="secure aggregation"):
+        classic_api.train(mel, Fleet(planned()), rounds=1)
+
+
 def test_a_model_that_is_not_finite_is_not_used(api):
     name = "aggregate_train" if api.name == "message" else "aggregate_fit"
 
@@ -112,8 +133,6 @@ def test_a_model_that_is_not_finite_is_not_used(api):
         arrays, metrics = getattr(api.flower.FedAvg, name)(self, server_round, *given)
         if api.name == "message":
             return type(arrays)([x.numpy() * np.nan for x in arrays.values()]), metrics
-        from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
-
         return ndarrays_to_parameters([x * np.nan for x in parameters_to_ndarrays(arrays)]), metrics
 
     kind = type("Broken", (api.flower.FedAvg,), {name: broken})
@@ -149,32 +168,30 @@ def test_a_reply_that_never_comes_in_the_classic_api(classic_api):
     assert mel.records[0].learners[2].reason == "no reply"
 
 
-def test_a_message_that_could_not_be_pushed_is_not_awaited(message_api):
-    from flwr_mel.grid import TimedGrid
-    from tests.strategies.fleet import FakeGrid
-
+def test_a_message_that_could_not_be_pushed_is_not_awaited():
     class Refusing(FakeGrid):
         def push_messages(self, messages):
             return [*super().push_messages(messages), None]
 
+        def get_nodes(self):
+            return ["a node with a location"]
+
     grid = TimedGrid(Refusing(Fleet(planned())))
     assert grid.send_and_receive([], timeout=600) == []
     assert len(list(grid.get_node_ids())) == 4
+    assert grid.get_nodes() == ["a node with a location"]
 
 
 def test_partial_participation(api):
     """T follows from the sampled clients, and each client is measured when it is first sampled."""
-    apps = [App(own=2, pace=1e-3 * s) for s in (1, 1, 1, 30)]
-    fleet = Fleet(apps)
     mel = wrapped(api, inner=api.sampled(0.5))
     random.seed(1)  # Flower samples from there
-    api.train(mel, fleet, rounds=10)
-    sampled = [record for record in mel.records if not any(row.baseline for row in record.learners)]
-    assert sampled
-    for record in sampled:
-        slow = any(row.learner == "3" for row in record.learners)
-        assert (record.cycle_time_s > 1.5) == slow
-        assert len(record.learners) == 2
+    api.train(mel, Fleet([App(own=2, pace=1e-3 * s) for s in (1, 1, 1, 30)]), rounds=10)
+    planned = [record for record in mel.records if not any(row.baseline for row in record.learners)]
+    with_slow = [any(row.learner == "3" for row in record.learners) for record in planned]
+    assert [record.cycle_time_s > 1.5 for record in planned] == with_slow
+    assert len(set(with_slow)) == 2
+    assert {len(record.learners) for record in mel.records} == {2}
     baselines = [row.learner for record in mel.records for row in record.learners if row.baseline]
     assert len(baselines) == len(set(baselines))
 
@@ -226,38 +243,34 @@ def test_robust_bounds(api):
     assert train(robust=Robust(max_samples=60))[1].learners[3].weight == 60
 
 
-class TestShards:
-    x, y = np.arange(60.0).reshape(30, 2), np.arange(30)
+X, Y = np.arange(60.0).reshape(30, 2), np.arange(30)
 
-    def strategy(self, api, **more):
-        costs = Measured(1e-3, 1e-3, 0.01, 0, 0, 0)
-        return wrapped(api, cycle_time_s=1.0, shards=Shards((self.x, self.y), **more), default_device=costs)
 
-    def test_they_reach_simulated_clients(self, api):
-        fleet = Fleet(measured())
-        mel = self.strategy(api)
-        api.train(mel, fleet, rounds=1)
-        from flwr_mel.clientapp import Assignment
+def sending_shards(api):
+    costs = Measured(1e-3, 1e-3, 0.01, 0, 0, 0)
+    return wrapped(api, cycle_time_s=1.0, shards=Shards((X, Y)), default_device=costs)
 
-        shards = [Assignment.from_config(task).shard for task in fleet.tasks.values()]
-        assert sorted(np.concatenate([y for _, y in shards]).tolist()) == list(range(30))
-        for x, y in shards:
-            assert np.array_equal(x, self.x[y])
-            assert (x.dtype, y.dtype) == (self.x.dtype, self.y.dtype)
 
-    def test_and_no_others(self, api):
-        with pytest.raises(PermissionError, match="over_tls=True"):
-            api.train(self.strategy(api), Fleet(measured(simulated=False)), rounds=1)
-        fleet = Fleet(measured(simulated=False))
-        api.train(self.strategy(api, over_tls=True), fleet, rounds=1)
-        assert len(fleet.tasks) == 4
+def test_shards_reach_simulated_clients(api):
+    fleet = Fleet(measured())
+    api.train(sending_shards(api), fleet, rounds=1)
+    shards = [Assignment.from_config(task).shard for task in fleet.tasks.values()]
+    assert sorted(np.concatenate([y for _, y in shards]).tolist()) == list(range(30))
+    for x, y in shards:
+        assert np.array_equal(x, X[y])
+        assert (x.dtype, y.dtype) == (X.dtype, Y.dtype)
+
+
+def test_shards_reach_no_other_clients(api):
+    fleet = Fleet(measured(simulated=False))
+    with pytest.raises(PermissionError, match="over_tls=True"):
+        api.train(sending_shards(api), fleet, rounds=1)
+    assert not fleet.tasks
 
 
 def evaluated(api, accuracy):
     """Return what makes the server evaluate: the accuracy grows from round to round."""
     if api.name == "message":
-        from flwr.app import MetricRecord
-
         return {}, {"evaluate_fn": lambda n, _: MetricRecord({"accuracy": accuracy * n})}
     return {"evaluate_fn": lambda n, _arrays, _config: (1.0, {"accuracy": accuracy * n})}, {}
 
@@ -307,73 +320,6 @@ def test_a_callback_that_fails_stops_nothing(api):
     assert "disk full" in mel.records[0].notes[-1]
     with pytest.raises(ValueError, match="callbacks"):
         wrapped(api, callbacks=[3])
-
-
-def test_log_lines(api, caplog):
-    caplog.set_level(logging.INFO, "flwr.mel")
-    api.train(wrapped(api), Fleet(measured()), rounds=3)
-    lines = [r.getMessage() for r in caplog.records if r.name == "flwr.mel" and r.levelno == logging.INFO]
-    rounds = [line for line in lines if line.startswith("round ")]
-    assert len(rounds) == 3
-    assert "baseline" in rounds[0]
-    assert "planned" in rounds[1]
-    assert "4 of 4 clients used" in rounds[1]
-    assert any("MelStrategy around FedAvg" in line for line in lines)
-    if api.name == "message":
-        assert "instead of" in lines[-1]
-
-
-def test_short_rounds_are_told_once_and_the_time_between_them_is_measured(api, caplog):
-    caplog.set_level(logging.INFO, "flwr.mel")
-    apps = [App(held=500, pace=1e-5 * (k + 1), fixed_s=0.0) for k in range(4)]
-    mel = wrapped(api, cycle_time_s="best", callbacks=[lambda _: sleep(0.05)])
-    api.train(mel, Fleet(apps), rounds=4)
-    assert mel.state.pause_s >= 0.05
-    assert [record.learners[0].samples for record in (mel.records[0], mel.records[-1])] == [16, 256]
-    lines = [r.getMessage() for r in caplog.records]
-    assert sum("hold less work" in line for line in lines) == 1
-    assert any(line.startswith("round 1: first tasks") for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("kind", "model", "warned"),
-    [
-        ("FedAdam", {"bn.running_var": np.ones(2, np.float32)}, True),
-        ("FedAdam", {"bn.weight": np.ones(2, np.float32)}, False),
-        ("FedAvg", {"bn.running_var": np.ones(2, np.float32)}, False),
-    ],
-)
-def test_statistics_that_an_optimizer_would_step(message_api, kind, model, warned, caplog):
-    mel = message_api.mel.MelStrategy(message_api.inner(kind), cycle_time_s="best")
-    message_api.train(mel, Fleet(measured()), rounds=2, model=model)
-    assert caplog.text.count("statistics of BatchNorm") == warned
-
-
-@pytest.mark.parametrize("kind", ["FedAvg", "FedAdam", "FedMedian"])
-def test_clients_that_return_what_they_received(api, kind, caplog):
-    fleet = Fleet(measured(), moves=lambda _k, _cycle, arrays: dict(arrays))
-    api.train(api.mel.MelStrategy(api.inner(kind)), fleet, rounds=3)
-    assert caplog.text.count("all clients: the app returned exactly the arrays that it received") == 1
-    caplog.clear()
-    api.train(wrapped(api), Fleet(measured()), rounds=3)
-    assert "returned exactly" not in caplog.text
-
-
-def test_the_final_line():
-    def record(waited_s, paces):
-        rows = [LearnerRecord("1", "1", epochs=1, samples=100, time_s=100 * p) for p in paces]
-        makespan_s = max(row.time_s for row in rows)
-        return CycleRecord(
-            2, waited_s=waited_s, makespan_s=makespan_s, baseline_s=9.8, status="optimal", learners=rows
-        )
-
-    assert final_line([record(3.0, (1, 5))]) == "rounds took 3 s instead of 9.8 s"
-    assert final_line([record(9.8, (1, 1.1))]).startswith("no gain: all clients are equally fast")
-    assert "equally" not in final_line([record(9.8, (1, 9))])
-    assert final_line([]) == ""
-    assert "planned 100 s: see the warning about CPUs" in final_line([record(300.0, (1, 1))], in_turns=True)
-    assert "baseline" in round_line(record(3.0, (1, 1)))
-    assert "baseline" not in round_line(record(3.0, (1, 1)), in_turns=True)
 
 
 def test_round_numbers_after_a_resume(api):

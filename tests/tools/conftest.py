@@ -6,7 +6,7 @@ import pytest
 
 from flwr_mel.devices import Measured
 from flwr_mel.paper import PaperFleet
-from flwr_mel.tools.fleetfile import write_fleet
+from flwr_mel.tools.fleetfile import Fleet, write_fleet
 from tests.tools.runs import make_run
 
 
@@ -14,7 +14,7 @@ from tests.tools.runs import make_run
 def paper(tmp_path):
     """The fleet that `flwr-mel fleet --paper` writes."""
     path = tmp_path / "fleet.toml"
-    path.write_text(write_fleet(PaperFleet().devices()))
+    path.write_text(write_fleet(Fleet(PaperFleet().devices())))
     return path
 
 
@@ -23,7 +23,7 @@ def straggling(tmp_path):
     """Four fast learners and one that holds them up."""
     fast = [Measured(1e-4, 0, 1, 0, 0, 0, name=f"fast-{k}") for k in range(4)]
     path = tmp_path / "straggling.toml"
-    path.write_text(write_fleet([*fast, Measured(4.0, 0, 1, 0, 0, 0, name="slow [red]")]))
+    path.write_text(write_fleet(Fleet([*fast, Measured(4.0, 0, 1, 0, 0, 0, name="slow [red]")])))
     return path
 
 
@@ -59,8 +59,6 @@ def app(tmp_path, monkeypatch):
     known = set(sys.modules)
     (tmp_path / "neighbour.py").write_text("SECONDS = 4e-4\n")
     (tmp_path / "my_app.py").write_text(APP)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "json.py").write_text("def train(samples, epochs): ...")
     (tmp_path / "bad.py").write_text("import nowhere_to_be_found\n")
     monkeypatch.chdir(tmp_path)
     yield tmp_path

@@ -12,7 +12,6 @@ from flwr_mel.solvers import Exact
 from flwr_mel.tools.fleetfile import Fleet
 from flwr_mel.tools.report import load_run, render
 
-NOW = 1_700_000_000.0
 HOSTILE = (
     '<script>document.title="owned"</script>',
     '"><img src=x onerror=alert(1)>',
@@ -48,7 +47,8 @@ def make_run(path: Path, cycles=8, learners=20, *, staleness=2, seed=0, lose=Tru
             rows[cycle] |= {"outcome": "late", "reason": "no reply within 12.5 s"}
             rows[0] |= {"outcome": "skipped", "reason": "is busy", "epochs": 0, "samples": 0}
         done += plan.mean_epochs
-        clock, joules = clock + float(plan.time_s.max()), joules + float(plan.energy_j.sum())
+        waited = 9.0 + cycle if real else None
+        clock, joules = clock + (waited or float(plan.time_s.max())), joules + float(plan.energy_j.sum())
         accuracy = 0.985 - 0.6 * math.exp(-0.55 * done**0.62) - 0.002 * seed
         records.append({
             "cycle": cycle, "cycle_time_s": 10.0, "makespan_s": float(plan.time_s.max()),
@@ -56,7 +56,7 @@ def make_run(path: Path, cycles=8, learners=20, *, staleness=2, seed=0, lose=Tru
             "status": "optimal", "objective": "epochs", "value": plan.mean_epochs, "bound": plan.bound,
             "energy_j": float(plan.energy_j.sum()), "clock_s": clock, "total_energy_j": joules,
             "metrics": {"accuracy": accuracy, "loss": -math.log(accuracy)}, "notes": [], "stopped": "",
-            "learners": rows, **({"began_at": NOW + 20 * cycle, "waited_s": 9.0 + cycle} if real else {}),
+            "learners": rows, "waited_s": waited,
         })  # fmt: skip
     write(path, *records)
     config = {"scheme": "ha-asyn" if staleness else "ha-sync", "mode": "pl", "cycles": cycles, "seed": seed}
@@ -73,8 +73,9 @@ def write(path: Path, *records: dict) -> Path:
 
 def hostile_run(path: Path) -> Path:
     rows = [
-        {"learner": name, "node": k, "outcome": ("used", "failed", name)[k % 3], "reason": name, "epochs": 3,
-         "samples": 100, "time_s": 5.0, "energy_j": 4.0, "energy_limit_j": 8.0, "limited_by": name}
+        {"learner": name, "node": str(k), "outcome": ("used", "failed", "late")[k % 3], "reason": name,
+         "epochs": 3, "samples": 100,
+         "time_s": 5.0, "energy_j": 4.0, "energy_limit_j": 8.0, "limited_by": name}
         for k, name in enumerate(HOSTILE)
     ]  # fmt: skip
     records = [
@@ -84,7 +85,7 @@ def hostile_run(path: Path) -> Path:
     ]  # fmt: skip
     write(path, *records)
     config = {"scheme": HOSTILE[0], "dataset": HOSTILE[3], "mode": HOSTILE[1], "seed": HOSTILE[4]}
-    facts = {"config": {**config, HOSTILE[2]: HOSTILE}, "notice": HOSTILE[2], "data": HOSTILE}
+    facts = {"config": {**config, HOSTILE[2]: HOSTILE}, "notice": HOSTILE[2]}
     (path / "config.json").write_text(json.dumps(facts))
     return path
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from flwr_mel import AllocationProblem, Channel, Coefficients, Device, InputError, Workload, paper_fleet
-from flwr_mel.devices import Measured, watts
+from flwr_mel import AllocationProblem, Coefficients, Device, InputError, Workload, paper_fleet
+from flwr_mel.devices import Measured
 from flwr_mel.paper import PAPER_LAYERS, PaperFleet
 from flwr_mel.tools.fleetfile import Fleet, parse_fleet, read_fleet, write_fleet, write_fleet_csv
 from tests.tools.commands import refused, run
@@ -34,15 +34,8 @@ def test_what_is_written_reads_back_to_the_last_bit(seed, tmp_path):
 
 
 def test_any_workload_survives():
-    job = Workload(10, 1e3 / 7, 5, parameters_per_sample=2, label_bits=4, model_compression=0.25)
-    assert toml(write_fleet([Device(1e9, 1e6, 0.1)], job)).workload == job
-
-
-def test_distance_and_dbm_go_through_the_channel():
-    text = "[channel]\nbandwidth_hz = 1e6\n[[device]]\ncpu_hz=1e9\ndistance_m = 250\ntx_power_dbm = 23\n"
-    (device,) = toml(text).learners
-    assert device.tx_power_w == watts(23)
-    assert device.rate_bps == Channel(bandwidth_hz=1e6).rate_bps(250, watts(23))
+    job = Workload(10, 1e3 / 7, 5, parameters_per_sample=2, data_compression=0.25)
+    assert toml(write_fleet(Fleet([Device(1e9, 1e6, 0.1)], job))).workload == job
 
 
 def test_count_repeats_a_device_under_names_of_its_own():
@@ -95,11 +88,10 @@ BROKEN_TOML = {
         "cpu_hz",
         ['device "device-1"', "given", "nothing"],
     ),
-    "no link": ("[[device]]\ncpu_hz = 1\ntx_power_w = 1\n", "rate_bps", ["distance_m"]),
-    "both links": (DEVICE + "distance_m = 3\n", "distance_m", ["rate_bps"]),
-    "both powers": (DEVICE + "tx_power_dbm = 3\n", "tx_power_dbm", ["tx_power_w"]),
+    "no link": ("[[device]]\ncpu_hz = 1\ntx_power_w = 1\n", "rate_bps", ["bits per second"]),
+    "no power": ("[[device]]\ncpu_hz = 1\nrate_bps = 1\n", "tx_power_w", ["watts"]),
     "unknown key": (DEVICE + "enrgy_limit_j = 3\n", "enrgy_limit_j", ['"energy_limit_j"']),
-    "unknown table": (DEVICE + "[chanel]\nx = 1\n", "chanel", ['"channel"']),
+    "unknown table": (DEVICE + "[wrkload]\nx = 1\n", "wrkload", ['"workload"']),
     "unknown tables": (DEVICE.replace("device", "devices"), "devices", ['"device"']),
     "one bracket": (DEVICE.replace("[[device]]", "[device]"), "device", ["[[device]]"]),
     "no device": ("[workload]\nlayers = [3, 2]\n", "device", ["at least once"]),
@@ -115,13 +107,6 @@ BROKEN_TOML = {
     "mixed kinds": (MEASURED + "cpu_hz = 1\n", "cpu_hz", ["measured"]),
     "half measured": (MEASURED.replace("g1 = 0\n", ""), "g1", ["g1 must be given"]),
     "zero c2": (MEASURED.replace("1e-4", "0"), "c2", ["c2 must be a finite number > 0"]),
-    "distance 0": (DEVICE.replace("rate_bps = 1e6", "distance_m = 0"), "distance_m", ["got 0"]),
-    "distance text": (DEVICE.replace("rate_bps = 1e6", "distance_m = 'far'"), "distance_m", ["'far'"]),
-    "out of reach": (DEVICE.replace("rate_bps = 1e6", "distance_m = 1e99"), "distance_m", ["1e+99"]),
-    "huge dbm": (DEVICE.replace("tx_power_w = 0.2", "tx_power_dbm = 1e9"), "tx_power_dbm", ["1000000000.0"]),
-    "dbm text": (DEVICE.replace("tx_power_w = 0.2", "tx_power_dbm = 'x'"), "tx_power_dbm", ["'x'"]),
-    "channel": ("[channel]\nbandwidth_hz = 0\n" + DEVICE, "bandwidth_hz", ["got 0"]),
-    "channel key": ("[channel]\nbandwith_hz = 1\n" + DEVICE, "bandwith_hz", ['"bandwidth_hz"']),
     "layers": (DEVICE + "[workload]\nlayers = [784, 0]\n", "layers", ["layers[1]", "got 0"]),
     "layers text": (DEVICE + "[workload]\nlayers = '784'\n", "layers", ["'784'"]),
     "one layer": (DEVICE + "[workload]\nlayers = [784]\n", "layers", ["[784]"]),
@@ -206,17 +191,19 @@ def test_a_fleet_is_checked_in_code_too():
 
 
 def test_the_command_draws_checks_and_converts(tmp_path):
-    text = run("fleet", "--paper", "--seed", 3, "--learners", 8, "--energy", 20, "--cycle", 2).stdout
+    text = run("fleet", "--paper", "--seed", 3, "--learners", 8, "--energy", 20).stdout
     path = tmp_path / "fleet.toml"
     path.write_text(text)
-    assert list(read_fleet(path).learners) == PaperFleet(3, 8, 20.0).devices(2)
+    assert list(read_fleet(path).learners) == PaperFleet(3, 8, 20.0).devices()
     assert run("fleet", path).stdout.split("\n\n", 1)[1] == text.split("\n\n", 1)[1]
+    frugal = run("fleet", "--paper", "--energy", 1).stdout
+    assert all(0.75 <= x.energy_limit_j <= 1.25 for x in toml(frugal).learners)
     table = tmp_path / "fleet.csv"
     table.write_text(run("fleet", path, "--csv").stdout)
     assert read_fleet(table).learners == read_fleet(path).learners
     assert run("fleet", "-", input=text).stdout == run("fleet", path).stdout
     small = tmp_path / "small.toml"
-    small.write_text(write_fleet([Device(1e9, 1e6, 0.1)], Workload.mlp([3, 2])))
+    small.write_text(write_fleet(Fleet([Device(1e9, 1e6, 0.1)], Workload.mlp([3, 2]))))
     assert "CSV holds no workload" in run("fleet", small, "--csv").stderr
 
 
@@ -230,10 +217,6 @@ def test_the_command_draws_checks_and_converts(tmp_path):
         (("--paper", "--learners", 0), "--learners must be an integer from 1"),
         (("--paper", "--learners", 10**8), "--learners must be at most 1,000,000, got 100000000"),
         (("--paper", "--energy", -1), "--energy must be"),
-        (
-            ("--paper", "--energy", 5, "--energy-spread", 6),
-            "--energy-spread must be below --energy = 5, got 6",
-        ),
         (("fleet.json",), "the file's name must be *.toml or *.csv"),
     ],
 )

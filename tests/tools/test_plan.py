@@ -9,6 +9,7 @@ import pytest
 import flwr_mel
 from flwr_mel import Workload, allocate
 from flwr_mel.allocation.solution import round_up
+from flwr_mel.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact
 from flwr_mel.tools.fleetfile import read_fleet
 from tests.tools.commands import LIMITS, ask, refused, run
@@ -25,7 +26,6 @@ def test_json_has_the_exact_solution_and_keeps_every_limit(paper):
         assert row["time_s"] <= 10
         assert row["energy_j"] <= row["energy_limit_j"]
         assert row["limit"] in ("time", "energy", "data")
-    assert got["relaxed_epochs"] == pytest.approx(2.906, abs=1e-3)
 
 
 def test_a_csv_fleet_has_the_plan_of_the_toml_fleet(paper, tmp_path):
@@ -34,8 +34,8 @@ def test_a_csv_fleet_has_the_plan_of_the_toml_fleet(paper, tmp_path):
     assert plans[0]["learners"] == plans[1]["learners"]
 
 
-def test_energy_mode_and_layers_replace_the_files(paper):
-    got = ask("plan", paper, *LIMITS, "--energy", 20, "--mode", "fl", "--layers", "784,100,10")
+def test_energy_and_mode_replace_the_files(paper):
+    got = ask("plan", paper, *LIMITS, "--energy", 20, "--mode", "fl")
     assert got["mode"] == "fl"
     assert {row["energy_limit_j"] for row in got["learners"]} == {20.0}
     problem = read_fleet(paper).problem(
@@ -44,7 +44,7 @@ def test_energy_mode_and_layers_replace_the_files(paper):
         staleness=2,
         min_samples=100,
         energy_limit_j=20,
-        workload=Workload.mlp([784, 100, 10], ship_data=False),
+        workload=Workload.mlp(PAPER_LAYERS, ship_data=False),
     )
     assert got["value"] == allocate(problem, Exact()).mean_epochs
 
@@ -53,14 +53,6 @@ def test_measured_costs_do_not_follow_the_mode_and_the_plan_says_so(straggling):
     result = run("plan", straggling, "--cycle-time", 10, "--samples", 6000, "--mode", "fl", "--json")
     assert "were measured" in result.stderr
     json.loads(result.stdout)
-
-
-@pytest.mark.parametrize("solver", ["exact", "suggest-improve", "equal"])
-def test_every_solver_plans(paper, solver):
-    got = ask("plan", paper, *LIMITS, "--solver", solver)
-    assert got["solver"] == solver
-    assert got["status"] == ("partial" if solver == "equal" else got["status"])
-    assert 0 < got["value"] <= got["bound"]
 
 
 def test_skipped_learners_are_listed_with_their_reason(paper):
@@ -83,7 +75,7 @@ def test_stragglers_are_pointed_out_and_left_out_on_demand(straggling):
 
 def test_compare_shows_four_schemes_and_the_bound(paper):
     text = run("plan", paper, *LIMITS, "--staleness", 2, "--compare").stdout
-    for word in ("ha-asyn", "ha-sync", "hu-asyn", "hu-sync", "bound", "tau*/floor"):
+    for word in ("ha-asyn", "ha-sync", "hu-asyn", "hu-sync", "bound"):
         assert word in text
     got = ask("plan", paper, *LIMITS, "--staleness", 2, "--compare")
     schemes = {s["scheme"]: s for s in got["schemes"]}
@@ -131,7 +123,6 @@ def test_large_fleets_are_shown_by_their_ends(tmp_path):
     text = run(*args).stdout
     assert "980 more" in text
     assert "laptop-500" not in text
-    assert "laptop-500" in run(*args, "--all").stdout
     assert len(ask(*args)["learners"]) == 1000
 
 
@@ -162,7 +153,7 @@ def test_rounding_up_never_goes_below():
     [
         (("--cycle-time", 1000, "--energy", 5000, "--max-epochs", 2), {"max_epochs"}),
         (
-            ("--cycle-time", 20, "--energy", 5000, "--staleness", 0, "--solver", "equal"),
+            ("--cycle-time", 20, "--energy", 5000, "--staleness", 0, "--handout", "even"),
             {"time", "staleness"},
         ),
         (("--cycle-time", 100000, "--energy", 10), {"energy"}),
@@ -176,27 +167,25 @@ def test_the_cap_that_binds_is_named(paper, options, limits):
 
 def test_the_best_cycle_time_is_that_of_the_library(paper):
     problem = read_fleet(paper).problem(cycle_time_s=1.0, total_samples=100)
-    for f, cover, least in ((0.0, 1.0, 16), (0.25, 0.5, 40)):
-        args = ("--frugality", f, "--cover", cover, "--min-samples", least) if f else ()
+    for f, least in ((0.0, 16), (0.25, 40)):
+        args = ("--frugality", f, "--min-samples", least) if f else ()
         got = ask("plan", paper, "--cycle-time", "best", *args)
         want = flwr_mel.best_round(
             problem.coefficients,
             problem.energy_limit_j,
             min_samples=least,
-            objective=flwr_mel.Rate(frugality=f, cover=cover),
+            objective=flwr_mel.Rate(frugality=f),
         )
         assert got["cycle_time_s"] == got["problem"]["cycle_time_s"] == want.cycle_time_s
         assert [row["samples"] for row in got["learners"]] == want.solution.samples.tolist()
         assert (got["value"], got["bound"]) == (want.solution.value, want.solution.bound)
         assert got["value"] <= got["bound"] <= got["value"] * (1 + 2 * got["resolution"])
-        assert (got["frugality"], got["cover"]) == (f, cover)
+        assert got["frugality"] == f
     power = ask("plan", paper, "--cycle-time", "best", "--energy-per", 10)
     assert all(
         row["energy_j"] <= limit * power["cycle_time_s"] / 10
         for row, limit in zip(power["learners"], problem.energy_limit_j, strict=True)
     )
-    slow = next(row for row in got["learners"] if row["skipped"])
-    assert slow["skipped"] == "exchanging the model alone takes the whole cycle time"
 
 
 def test_the_best_cycle_time_as_a_table(paper):
@@ -215,7 +204,6 @@ BAD = {
     "--cycle-time must be seconds with --compare, got 'best'": ("--cycle-time", "best", "--compare"),
     "--samples must be left out with --cycle-time best": ("--cycle-time", "best"),
     "--frugality must be left out without --cycle-time best": ("--frugality", "0.25"),
-    "--cover must be left out without --cycle-time best": ("--cover", "0.5"),
     "--energy must be a finite number > 0": ("--energy", "0"),
     "'1.5' is not a valid integer": ("--staleness", "1.5"),
     "--staleness must be an integer from 0": ("--staleness", "-1"),
@@ -223,20 +211,13 @@ BAD = {
     "--samples must be an integer from 1 to 2**40": ("--samples", "9" * 30),
     "--min-samples must be an integer from 1": ("--min-samples", "-1"),
     "--max-epochs must be an integer from 1": ("--max-epochs", "0"),
-    "'magic' is not one of 'exact', 'suggest-improve', 'equal'": ("--solver", "magic"),
     "'xl' is not one of 'pl', 'fl'": ("--mode", "xl"),
-    "--layers must be layer sizes": ("--layers", "784,x"),
-    "--layers[1] must be an integer from 1": ("--layers", "784,0"),
     "--greenest and --compare exclude each other": ("--compare", "--greenest", "3"),
     "--fastest and --greenest exclude each other": ("--fastest", "3", "--greenest", "3"),
     "--cycle-time must be left out with --fastest": ("--fastest", "3"),
     "--staleness must be left out with --greenest": ("--greenest", "3", "--staleness", "1"),
     "--greenest must be an integer from 1": ("--greenest", "0"),
-    "--exclude must be left out with --solver equal": ("--solver", "equal", "--exclude", "optimal"),
-    "--handout must be left out with --solver equal": ("--solver", "equal", "--handout", "even"),
     "--exclude must be left out with --compare": ("--compare", "--exclude", "optimal"),
-    "--all must be left out with --json": ("--json", "--all"),
-    "--all must be left out with --compare": ("--compare", "--all"),
     "No such option '--sampels'": ("--sampels", "3"),
 }
 
@@ -251,7 +232,6 @@ def test_missing_parts_are_named(paper):
     assert "--samples must be given" in refused("plan", paper, "--cycle-time", 3)
     best = ("plan", paper, "--cycle-time", "best")
     assert "--frugality must be from 0 (time only) to below 1" in refused(*best, "--frugality", 1)
-    assert "--cover must be a share above 0 and at most 1" in refused(*best, "--cover", 0)
     assert "--energy-per must be a finite number > 0" in refused(*best, "--energy-per", 0)
     assert "--staleness must be left out with --cycle-time best" in refused(*best, "--staleness", 1)
     assert "--cycle-time must be given" in refused("plan", paper, "--samples", 30)

@@ -85,8 +85,8 @@ def test_the_budget_is_kept_by_fewer_samples(train, clock, budget_s, samples):
 
 @pytest.mark.parametrize("after", [3, 5, 7, 12])
 @pytest.mark.parametrize("slower", [2.0, 10.0])
-def test_the_budget_is_kept_when_other_work_begins(clock, after, slower):
-    """It took 48.8 of 30 s: runs were begun that could not end in time."""
+def test_a_device_that_becomes_slower_is_measured_all_the_same(clock, after, slower):
+    """The first round of runs is finished, then no run begins that would end after the budget."""
     calls = []
 
     def train(samples, epochs):
@@ -94,15 +94,14 @@ def test_the_budget_is_kept_when_other_work_begins(clock, after, slower):
         busy = slower if len(calls) > after else 1.0
         clock.sleep(busy * (C2 * samples * epochs + C1 * samples + C0))
 
-    runs = []
-    settings = {"samples": 20_000, "budget_s": 30.0, "clock": clock, "on_run": lambda *x: runs.append(x[2])}
-    if slower == 10.0 and after < 7:
-        with pytest.raises(InputError, match="budget_s must be enough for one round of runs"):
-            measure_compute(train, **settings)
-    else:
-        assert 0.9 * C2 <= measure_compute(train, **settings).c2 <= 1.1 * slower * C2
+    got = measure_compute(train, samples=20_000, budget_s=30.0, clock=clock)
+    assert 0.9 * C2 <= got.c2 <= 1.1 * slower * C2
+    first = sum(run.seconds for run in got.runs[:5])
     # Only what the run lost during which the other work began cannot be foreseen.
-    assert clock() <= 30.0 + max(run.seconds for run in runs) * (1 - 1 / slower)
+    lost = max(run.seconds for run in got.runs) * (1 - 1 / slower)
+    assert clock() <= max(30.0, first + 0.1 * first) + lost
+    if after == 3:  # slow from the first run on
+        assert got.c2 == pytest.approx(slower * C2)
 
 
 def test_progress_and_counter(train, clock):
@@ -115,8 +114,7 @@ def test_progress_and_counter(train, clock):
         on_run=lambda *news: told.append(news),
         clock=clock,
     )
-    assert [done for done, _, _ in told] == list(range(1, 11))
-    assert {of for _, of, _ in told} == {10}
+    assert told == [(done, 10) for done in range(1, 11)]
     assert {run.joules for run in got.runs} == {1.0}
 
 
@@ -164,24 +162,23 @@ def test_functions_that_raise(train, message):
 # Finding the function
 
 
-@pytest.mark.parametrize("where", ["my_app:train", "my_app.py:train", "{}/my_app.py:train"])
-def test_functions_are_found(app, where, capsys):
-    load_function(where.format(app))(samples=1, epochs=1)
+def test_functions_are_found(app, capsys):
+    load_function("my_app:train")(samples=1, epochs=1)
     assert capsys.readouterr().out == "hello from the function\n"
 
 
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("my_app", "train must be module:function or path/file.py:function, got 'my_app'"),
+        ("my_app", "train must be module:function, got 'my_app'"),
         ("my_app:a.b", "module:function"),
-        ("missing.py:train", "train must be in a file that exists, got 'missing.py'"),
-        ("other/json.py:train", "in a file that is not called like the module json, got 'other/json.py'"),
+        ("my_app.py:train", "Of the function train in the file app.py: app:train"),
+        ("../my_app:train", "module:function"),
         ("missing:train", "can be imported, got ModuleNotFoundError from missing"),
-        ("bad.py:train", "got ModuleNotFoundError from bad.py: .*nowhere_to_be_found"),
-        ("my_app.py:tarin", "It has: fails, nothing, swapped, train"),
-        ("my_app.py:number", "train must be a function of my_app.py, got 'number'"),
-        ("my_app.py:swapped", r"got 'train\(n, tau\)'. Missing a required argument"),
+        ("bad:train", "got ModuleNotFoundError from bad: .*nowhere_to_be_found"),
+        ("my_app:tarin", "It has: fails, nothing, swapped, train"),
+        ("my_app:number", "train must be a function of my_app, got 'number'"),
+        ("my_app:swapped", r"got 'train\(n, tau\)'. Missing a required argument"),
     ],
 )
 def test_functions_that_cannot_be_loaded(app, where, message):

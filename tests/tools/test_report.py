@@ -26,7 +26,7 @@ def test_one_run_has_every_section_and_the_numbers_of_the_records(several):
         f"{100 * last['metrics']['accuracy']:.2f}%",
         f"{last['total_energy_j']:,.4g} J",
         "of T = 10 s",
-        "HA-Asyn on mnist",
+        "scheme ha-asyn",
         "20 clients",
         "8 rounds done",
         "EMBEDDED SUBSET.",
@@ -34,9 +34,8 @@ def test_one_run_has_every_section_and_the_numbers_of_the_records(several):
         "skipped is busy 2 laptop-00 rounds 4, 7",
     ):
         assert text in found.text.replace("\u00a0", " "), text
-    # Three curves of the accuracy and one of the loss, drawn in the page's own colours.
-    assert found.source.count("<svg") == 4
-    assert "Loss" in found.text
+    # Three curves of the accuracy, drawn in the page's own colours.
+    assert found.source.count("<svg") == 3
     assert "var(--c0)" in found.source
     assert "#0072b2" not in found.source.partition("</style>")[2]
     names = {row["learner"] for row in records[0]["learners"]}
@@ -65,14 +64,14 @@ def test_many_clients_are_shown_by_kind_and_many_rounds_by_cells(tmp_path):
 def test_several_runs_are_compared_with_bands_over_seeds(several):
     found = page(*several)
     assert "6 runs compared" in found.text
-    assert "HA-Asyn staleness=2 3 runs" in found.text
-    assert "HA-Sync staleness=0 3 runs" in found.text
+    assert "scheme=ha-asyn staleness=2 3 runs" in found.text
+    assert "scheme=ha-sync staleness=0 3 runs" in found.text
     assert "Runs that differ in their seeds alone are put together." in found.text
     finals = [lines(path)[-1]["metrics"]["accuracy"] for path in several[:3]]
     assert f"{100 * sum(finals) / 3:.2f}%" in found.text
     assert f"{100 * min(finals):.2f}% to {100 * max(finals):.2f}%" in found.text
     assert found.source.count("fill-opacity: 0.2") >= 8  # a band per curve in four charts
-    assert re.search(r"to 9\d% HA-Asyn staleness=2 3 runs \d", found.text)
+    assert re.search(r"rounds to 9\d% scheme=ha-asyn staleness=2 3 runs \d", found.text)
 
 
 def test_a_deployment_has_the_servers_clock_beside_the_plan(tmp_path):
@@ -81,24 +80,30 @@ def test_a_deployment_has_the_servers_clock_beside_the_plan(tmp_path):
         "\u00a0", " "
     )
     assert "Accuracy against time" in found.text
-    assert "virtual" not in found.text
+    assert "Planned time 1" not in found.text
+
+
+def test_without_accuracy_or_energy_the_page_shows_what_there_is(tmp_path):
+    base = {"learner": "a", "node": "1", "outcome": "used", "baseline": True, "time_s": 3.0}
+    task = base | {"baseline": False, "epochs": 2, "samples": 50, "time_s": 4.0, "limited_by": "data"}
+    records = [
+        {"cycle": n, "cycle_time_s": 5.0, "waited_s": 6.0, "metrics": {"error": 0.5 / n}, "learners": [row]}
+        for n, row in enumerate((base, task), 1)
+    ]
+    found = page(write(tmp_path, *records))
+    assert "Error against rounds" in found.text
+    assert "energy, J" not in found.text
+    assert "Final error 0.25" in found.text
+    assert "was 1.5 s per round" in found.text  # the baseline round is work, too
+    assert "Final error 0.25" not in page(tmp_path, tmp_path).text
 
 
 def test_records_with_little_in_them_are_enough(tmp_path):
     bare = {"cycle": 1, "cycle_time_s": 5.0, "learners": [], "metrics": {}}
     skipped = {"learner": "a", "node": "1", "outcome": "skipped", "reason": "x"}
-    again = {
-        "cycle": 3,
-        "learners": [skipped, {"learner": "a", "node": "2", "outcome": "rejected"}, 7],
-        "staleness": None,
-    }
-    nan = {
-        "cycle": 2,
-        "learners": None,
-        "metrics": {"eval_acc": float("nan")},
-        "energy_j": "x",
-        "notes": None,
-    }
+    rows = [skipped, {"learner": "a", "node": "2", "outcome": "rejected"}]
+    again = {"cycle": 3, "learners": rows, "staleness": None, "bound": None, "metrics": {}}
+    nan = {"cycle": 2, "learners": [], "metrics": {"eval_acc": None}}
     text = page(write(tmp_path, bare, nan, again)).text
     assert "No client had a task in any round." in text
     assert "skipped x 1 a (1) round 3" in text
@@ -110,15 +115,17 @@ def test_records_with_little_in_them_are_enough(tmp_path):
 def test_cut_and_repeated_records(tmp_path):
     path = make_run(tmp_path / "run", cycles=3)
     file = path / "records.jsonl"
-    file.write_text(file.read_text() + json.dumps({"cycle": 3, "stopped": "enough"}) + '\n{"cycle": 4, "lear')
-    text = page(path).text
-    assert "enough" in text
-    assert "The last line of records.jsonl is cut off" in text
-    (path / "config.json").write_text("{")
-    assert "config.json cannot be read and is left out" in page(path).text
+    again = {"cycle": 3, "stopped": "enough", "learners": [], "metrics": {}}
+    file.write_text(file.read_text() + json.dumps(again) + '\n{"cycle": 4, "lear')
+    found = load_run(path)
+    assert [record.cycle for record in found.records] == [1, 2, 3]
+    assert found.ending == "enough"
     alone = tmp_path / "mine.jsonl"
-    alone.write_text((path / "records.jsonl").read_text().split("\n")[0])
-    assert (load_run(alone).name, load_run(alone).config) == ("mine", {})
+    alone.write_text(file.read_text().split("\n")[0])
+    assert (load_run(alone).name, load_run(alone).config) == ("mine.jsonl", {})
+    assert (load_run(file).name, load_run(file).config) == ("run", found.config)
+    (path / "config.json").write_text("{")
+    assert "and perhaps config.json" in refused("report", path, code=2)
 
 
 def test_names_cannot_become_markup(tmp_path, several):
@@ -148,9 +155,10 @@ def test_the_command(several, tmp_path, monkeypatch):
     assert run("report", *several[:2]).stdout == "report.html\n"
     assert "--out must be a file" in refused("report", several[0], "--out", tmp_path)
     told = refused("report", tmp_path, code=4)
-    assert f"RUN must be a directory with records.jsonl, or a file of records, got '{tmp_path}" in told
+    assert "RUN must be a directory with records.jsonl and perhaps config.json, or a file of records" in told
+    assert f"got '{tmp_path}" in told
     (tmp_path / "records.jsonl").write_text("{}\n{}\n")
-    assert "records.jsonl, line 1: the line must be a record as JSON" in refused("report", tmp_path)
+    assert "records.jsonl, line 1: the line must be a cycle record" in refused("report", tmp_path)
     (tmp_path / "records.jsonl").write_bytes(b"\xff\n")
     assert "can't decode byte" in refused("report", tmp_path)
     (tmp_path / "records.jsonl").write_text("\n")

@@ -18,9 +18,6 @@ from flwr_mel.tools.report.single import single
 
 __all__ = ["Run", "load_run", "render", "write_report"]
 
-_MODEL = "Times and energies come from the cost model, not from a clock or a meter."
-_CLOCK = "Energies and planned times come from the cost model; other times from the server's clock."
-
 
 def render(runs: Sequence[Run]) -> str:
     """Return the page about one run or several as text.
@@ -31,8 +28,7 @@ def render(runs: Sequence[Run]) -> str:
         If matplotlib, which draws the curves, is not installed.
     """
     title, main = single(runs[0]) if len(runs) == 1 else compare(runs)
-    source = _CLOCK if any(run.real for run in runs) else _MODEL
-    return fill("page.html", title=title, main=main, version=__version__, source=source)
+    return fill("page.html", title=title, main=main, version=__version__)
 
 
 def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import re
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ _INK, _SOFT, _GRID = "#15191d", "#545c64", "#e9ecea"
 _VARIABLES = {colour: f"var(--c{i})" for i, colour in enumerate(_PALETTE)}
 _VARIABLES |= {_INK: "var(--ink)", _SOFT: "var(--soft)", _GRID: "var(--grid)"}
 _DASHED = (0, (5, 4))
-_MOST_DOTS = 40
 
 
 class Line(NamedTuple):
@@ -33,9 +31,7 @@ class Line(NamedTuple):
     band: tuple[FloatArray, FloatArray] | None = None
 
 
-def chart(
-    title: str, lines: Sequence[Line], label: str = "round", *, share: bool = False, end: str = ""
-) -> Html:
+def chart(title: str, lines: Sequence[Line], label: str = "round", *, share: bool = False) -> Html:
     """Draw curves; text keeps the size of the page's.
 
     Parameters
@@ -46,8 +42,6 @@ def chart(
         One without any known point is left out.
     share : bool
         Write percentages; otherwise the y axis begins at zero.
-    end : str
-        Written at the end of the last curve.
 
     Raises
     ------
@@ -57,37 +51,29 @@ def chart(
     shown = [line for line in lines if np.isfinite(line.y).any()]
     if not shown:
         return el("figure", el("figcaption", el("b", title)), el("p", "Not on record.", class_="note"))
-    figure, axes = _axes(label, share, 54 if end else 14)
+    figure, axes = _axes(label, share)
     for line in shown:
         _draw(axes, line)
-    low, high = axes.get_ylim()
-    marks = axes.yaxis.get_major_locator().tick_values(low if share else min(low, 0.0), high)
-    marks = [mark for mark in marks if not share or mark < 1 + 1e-9]
-    axes.set_yticks(marks)
-    axes.set_ylim(marks[0], max(marks[-1], high))
+    if not share:
+        axes.set_ylim(bottom=min(axes.get_ylim()[0], 0.0))
     if label != "round":
         axes.set_xlim(left=0)
-    if end:
-        last = int(np.flatnonzero(np.isfinite(shown[-1].y))[-1])
-        point = shown[-1].x[last], shown[-1].y[last]
-        place = {"textcoords": "offset points", "xytext": (8, 0), "va": "center", "annotation_clip": False}
-        axes.annotate(end, point, color=_INK, size=12, weight="bold", **place)
     return el("figure", el("figcaption", el("b", title)), _svg(figure, title))
 
 
-def _axes(label: str, share: bool, right: int) -> tuple[Any, Any]:
+def _axes(label: str, share: bool) -> tuple[Any, Any]:
     """Return a figure and its axes: no frame, level grid lines, few round ticks."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - optional
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
     figure = Figure(figsize=(_WIDTH / 72, _HEIGHT / 72), frameon=False)
-    left, bottom, top = 46, 42, 10
+    left, right, bottom, top = 46, 14, 42, 10
     box = (left / _WIDTH, bottom / _HEIGHT, 1 - (left + right) / _WIDTH, 1 - (top + bottom) / _HEIGHT)
     axes = figure.add_axes(box, frameon=False)
     axes.tick_params(length=0, labelsize=12, labelcolor=_SOFT, pad=6)
     axes.grid(axis="y", color=_GRID, linewidth=1)
     axes.set_axisbelow(True)
-    axes.margins(x=0.01, y=0)
+    axes.margins(x=0.01, y=0.05)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=label == "round", steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(lambda value, _: short(value))
@@ -101,8 +87,7 @@ def _draw(axes: Any, line: Line) -> None:
     if line.band is not None:
         axes.fill_between(line.x, *line.band, alpha=0.2, linewidth=0, color=colour)
     look = {"color": colour, "clip_on": False, "linestyle": _DASHED if line.colour >= COLOURS else "-"}
-    dots = "o" if known.sum() <= _MOST_DOTS else ""
-    axes.plot(line.x, line.y, linewidth=2, marker=dots, markersize=4, **look)
+    axes.plot(line.x, line.y, linewidth=2, marker="o", markersize=4, **look)
     axes.plot(line.x[known][-1:], line.y[known][-1:], marker="o", markersize=7, **look)
 
 
@@ -111,11 +96,11 @@ def _svg(figure: Any, title: str) -> Html:
     from matplotlib import rc_context  # noqa: PLC0415 - optional
 
     file = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "flwr-mel"}):
+    # Ids are made from the title, which no other chart of the page has; those of groups are fixed and go.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure.savefig(file, format="svg")
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", file.getvalue(), flags=re.DOTALL)
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
     text = re.sub('#[0-9a-f]{6}(?=[;"])', lambda found: _VARIABLES.get(found[0], found[0]), text)
-    own = hashlib.sha256((title + text).encode()).hexdigest()[:8]
-    text = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{own}-", text)
     inner = text[text.index(">", text.index("<svg")) + 1 :].strip()
     return Html(f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{el("title", title)}{inner}')

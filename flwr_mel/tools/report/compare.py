@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import numpy as np
-
 from flwr_mel.tools.report import learning as read
 from flwr_mel.tools.report.charts import chart
 from flwr_mel.tools.report.learning import Series, swatch
@@ -30,7 +28,7 @@ def compare(runs: Sequence[Run]) -> tuple[str, Html]:
         results=_results(rows),
         costs=read.cost_table(rows),
         key=[swatch(i, row) for i, row in enumerate(rows)],
-        learning=[*read.accuracy_charts(rows), epochs],
+        learning=[*read.learning_charts(rows), epochs],
     )
 
 
@@ -43,25 +41,21 @@ def _series(runs: Sequence[Run]) -> list[Series]:
     firsts = [group[0] for group in groups.values()]
     keys = dict.fromkeys(key for run in firsts for key in run.config if key not in _IDLE)
     telling = [key for key in keys if len({str(run.config.get(key)) for run in firsts}) > 1]
-    names = [" ".join(_setting(run, key) for key in telling) or run.name for run in firsts]
+    names = [" ".join(f"{key}={run.config.get(key)}" for key in telling) or run.name for run in firsts]
     if len(set(names)) < len(names):
         names = [str(run.path) for run in firsts]
     return [Series(label, group) for label, group in zip(names, groups.values(), strict=True)]
 
 
-def _setting(run: Run, key: str) -> str:
-    return run.scheme if key == "scheme" else f"{key}={run.config.get(key)}"
-
-
 def _results(rows: Sequence[Series]) -> Html:
-    heads = ["run", "final accuracy", "best", "rounds", "time", "energy", "mean epochs", "ended"]
+    heads = ["run", f"final {rows[0].runs[0].metric}", "rounds", "time", "energy", "mean epochs", "ended"]
     body = []
     for i, row in enumerate(rows):
-        finals, best = row.last(read.accuracy), np.fmax.reduce(row.table(read.accuracy), axis=None)
-        spread = f"{percent(finals.min())} to {percent(finals.max())}" if len(row.runs) > 1 else ""
-        final = el("span", el("b", percent(mean(finals))), el("small", spread))
+        finals, write = row.last(read.learned), percent if row.runs[0].is_share else short
+        spread = f"{write(finals.min())} to {write(finals.max())}" if len(row.runs) > 1 else ""
+        final = el("span", el("b", write(mean(finals))), el("small", spread))
         rounds, seconds, joules = (mean(row.last(each)) for each in (read.rounds, read.seconds, read.joules))
         spent = short(rounds), short(seconds, "s"), short(joules, "J"), short(mean(row.table(read.epochs)))
         ended = ", ".join(dict.fromkeys(run.ending for run in row.runs))
-        body.append([swatch(i, row), final, percent(best), *spent, ended])
-    return table(heads, body, words=(0, 7))
+        body.append([swatch(i, row), final, *spent, ended])
+    return table(heads, body, words=(0, 6))

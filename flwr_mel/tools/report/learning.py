@@ -11,7 +11,7 @@ import numpy as np
 
 from flwr_mel._validate import FloatArray
 from flwr_mel.tools.report.charts import COLOURS, Line, chart
-from flwr_mel.tools.report.markup import DASH, Html, el, percent, plural, short, table
+from flwr_mel.tools.report.markup import DASH, Html, el, plural, short, table
 from flwr_mel.tools.report.runs import Run
 
 _LEVELS = (0.5, 0.8, 0.9, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
@@ -19,10 +19,10 @@ _LEVELS = (0.5, 0.8, 0.9, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
 Read = Callable[[Run], FloatArray]
 
 
-accuracy: Read = attrgetter("accuracy")
-seconds: Read = attrgetter("elapsed")
-joules: Read = methodcaller("total", "total_energy_j")
-epochs: Read = attrgetter("mean_epochs")
+learned: Read = attrgetter("learned")
+seconds: Read = methodcaller("column", "clock_s")
+joules: Read = methodcaller("column", "total_energy_j")
+epochs: Read = methodcaller("column", "mean_epochs")
 rounds: Read = methodcaller("column", "cycle")
 
 
@@ -44,10 +44,11 @@ class Series(NamedTuple):
 
 
 def swatch(i: int, row: Series) -> Html:
-    """Show the colour and the name of a series."""
+    """Show the colour and the label of a series, and the name of its run if that is another."""
     name = row.runs[0].name if len(row.runs) == 1 else plural(len(row.runs), "run")
+    detail = el("small", name) if name != row.label else ""
     mark = el("i", class_="sw dash" if i >= COLOURS else "sw")
-    return el("span", mark, el("b", row.label), el("small", name), class_=f"tag k{i % COLOURS}")
+    return el("span", mark, el("b", row.label), detail, class_=f"tag k{i % COLOURS}")
 
 
 def curves(rows: Sequence[Series], read: Read, along: Read) -> list[Line]:
@@ -60,15 +61,16 @@ def curves(rows: Sequence[Series], read: Read, along: Read) -> list[Line]:
     return lines
 
 
-def accuracy_charts(rows: Sequence[Series]) -> list[Html]:
-    """Draw accuracy against rounds, time and energy."""
-    end = percent(rows[0].last(accuracy)[0], 1) if len(rows) == len(rows[0].runs) == 1 else ""
-    clock = "time" if rows[0].runs[0].real else "virtual time"
-    figures = []
-    for name, along, unit in (("rounds", rounds, ""), (clock, seconds, ", s"), ("energy", joules, ", J")):
-        lines, label = curves(rows, accuracy, along), f"{name}{unit}" if unit else "round"
-        figures.append(chart(f"Accuracy against {name}", lines, label, share=True, end=end))
-    return figures
+def learning_charts(rows: Sequence[Series]) -> list[Html]:
+    """Draw the accuracy, or another metric, against rounds, time and, if it is known, energy."""
+    metric, share = rows[0].runs[0].metric.capitalize(), rows[0].runs[0].is_share
+    axes = {"rounds": (rounds, "round"), "time": (seconds, "time, s"), "energy": (joules, "energy, J")}
+    if not any(run.records[-1].total_energy_j for row in rows for run in row.runs):
+        del axes["energy"]
+    return [
+        chart(f"{metric} against {name}", curves(rows, learned, along), label, share=share)
+        for name, (along, label) in axes.items()
+    ]
 
 
 def cost_table(rows: Sequence[Series]) -> Html:
@@ -76,7 +78,7 @@ def cost_table(rows: Sequence[Series]) -> Html:
     runs = [run for row in rows for run in row.runs]
     wanted = [level for level in _LEVELS if any(run.first(level) is not None for run in runs)][-3:]
     body = [[swatch(i, row), *(_cost(row, level) for level in wanted)] for i, row in enumerate(rows)]
-    return table(["run", *(f"to {100 * level:g}%" for level in wanted)], body) if wanted else Html()
+    return table(["run", *(f"rounds to {100 * level:g}%" for level in wanted)], body) if wanted else Html()
 
 
 def _cost(row: Series, level: float) -> Html:
@@ -86,4 +88,4 @@ def _cost(row: Series, level: float) -> Html:
     cycles, time_s, energy_j = (
         np.mean([read(run)[n] for run, n in reached]) for read in (rounds, seconds, joules)
     )
-    return el("span", short(cycles, "rounds"), el("small", f"{short(time_s, 's')}, {short(energy_j, 'J')}"))
+    return el("span", short(cycles), el("small", f"{short(time_s, 's')}, {short(energy_j, 'J')}"))

@@ -19,8 +19,6 @@ DASH = "\u2013"
 class Html(str):
     """Text that is markup already and is not escaped again."""
 
-    __slots__ = ()
-
 
 def esc(value: object) -> Html:
     """Return a value as markup: None is empty, lists are joined, markup stays, all else is escaped."""
@@ -64,25 +62,17 @@ def notices(texts: Sequence[str], most: int = 12) -> Html:
     return el("ul", items, class_="notices") if items else Html()
 
 
-def finite(value: object) -> float:
-    """Return a number as a float, and NaN for anything else."""
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return float(value) if number and -1e300 < value < 1e300 else math.nan  # type: ignore[operator, arg-type]
-
-
-def short(value: object, unit: str = "") -> str:
+def short(x: float | None, unit: str = "") -> str:
     """Write a number in three or four digits, or whole, with its unit; a dash if it is unknown."""
-    x = finite(value)
-    if math.isnan(x):
+    if x is None or not math.isfinite(x):
         return DASH
     text = f"{x:,.0f}" if 1000 <= abs(x) < 1e12 else f"{x:.4g}" if 100 <= abs(x) < 1e12 else f"{x:.3g}"
     return f"{text}\u00a0{unit}" if unit else text
 
 
-def percent(value: object, decimals: int = 2) -> str:
-    """Write a share as a percentage."""
-    x = finite(value)
-    return DASH if math.isnan(x) else f"{100 * x:.{decimals}f}%"
+def percent(x: float, decimals: int = 2) -> str:
+    """Write a share as a percentage; a dash if it is unknown."""
+    return f"{100 * x:.{decimals}f}%" if math.isfinite(x) else DASH
 
 
 def mean(values: FloatArray) -> float:

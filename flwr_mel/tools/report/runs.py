@@ -1,4 +1,4 @@
-"""A run's records, read with tolerance, and the same as arrays of clients by rounds."""
+"""A run's records and settings, and the same as arrays of clients by rounds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from flwr_mel._validate import FloatArray, complain
-from flwr_mel.tools.report.markup import finite, plural
+from flwr_mel.records import CycleRecord, LearnerRecord, Outcome, read_jsonl
+from flwr_mel.tools.report.markup import plural
 
 RECORDS = "records.jsonl"
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,100 +25,58 @@ class Run:
     """What a run left behind: at least one record, by round; the rest is empty where it is not known."""
 
     path: Path
-    records: tuple[Record, ...]
+    records: tuple[CycleRecord, ...]
     config: Mapping[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """The directory's name, or that of a file with a name of its own, without its suffix."""
-        file = records_of(self.path).resolve()
-        return (file.parent.name if file.name == RECORDS else file.stem) or str(self.path)
-
-    @property
-    def scheme(self) -> str:
-        """The scheme as the paper spells it; "" if it is not known."""
-        awareness, dash, timing = str(self.config.get("scheme") or "").partition("-")
-        return f"{awareness.upper()}-{timing.capitalize()}" if dash else awareness
-
-    @property
-    def title(self) -> str:
-        """Scheme and data, or the run's name."""
-        return f"{self.scheme} on {self.config.get('dataset')}" if self.scheme else self.name
-
-    @property
-    def objective(self) -> str:
-        """What the rounds were planned for."""
-        name = str(self.records[-1].get("objective") or "epochs")
-        return "Mean epochs" if name == "epochs" else name.capitalize()
+        """The name of the directory or file."""
+        return self.path.resolve().name
 
     @property
     def real(self) -> bool:
-        """Whether the server's clock is on record, as in a deployment."""
-        return bool((self.column("began_at") > 0).all())
+        """Whether the server's clock is on record: not in simulations with declared costs."""
+        return bool(np.isfinite(self.column("waited_s")).any())
 
     @property
     def ending(self) -> str:
         """Why the run ended, in one phrase."""
-        last, wanted = self.records[-1], finite(self.config.get("cycles"))
-        if last.get("stopped"):
-            return str(last["stopped"])
-        done = f"{plural(last['cycle'], 'round')} done"
-        return f"interrupted: {done} of {wanted:,.0f}" if wanted > last["cycle"] else done
+        last, wanted = self.records[-1], self.config.get("cycles", 0)
+        done = f"{plural(last.cycle, 'round')} done"
+        return last.stopped or (f"interrupted: {done} of {wanted:,}" if wanted > last.cycle else done)
 
     @property
     def metric(self) -> str:
-        """The name of what is called accuracy here: the first metric that sounds like it."""
-        names = sorted(self.metrics, key=lambda name: name != "accuracy")
-        return next((name for name in names if "acc" in name.lower()), "accuracy")
+        """The metric that is shown: the first that sounds like accuracy, else the first of all."""
+        names = dict.fromkeys(name for record in self.records for name in record.metrics)
+        ranked = sorted(names, key=lambda name: (name != "accuracy", "acc" not in name.lower()))
+        return ranked[0] if ranked else "accuracy"
 
     @property
-    def metrics(self) -> dict[str, FloatArray]:
-        """Every metric by its name, one value per round, NaN where it is absent."""
-        rows = [_dict(record.get("metrics")) for record in self.records]
-        return {str(name): np.array([finite(row.get(name)) for row in rows]) for row in rows for name in row}
+    def is_share(self) -> bool:
+        """Whether the metric is an accuracy, to be written as a percentage."""
+        return "acc" in self.metric.lower()
 
     @property
-    def accuracy(self) -> FloatArray:
-        """One value per round, NaN where it is absent."""
-        return self.metrics.get(self.metric, np.full(len(self.records), math.nan))
+    def learned(self) -> FloatArray:
+        """The metric, one value per round, NaN where it is absent."""
+        return np.array([record.metrics.get(self.metric, math.nan) for record in self.records])
 
     def column(self, name: str) -> FloatArray:
-        """Return one number of every record."""
-        return np.array([finite(record.get(name)) for record in self.records])
-
-    def total(self, name: str) -> FloatArray:
-        """Return a counter of the records, which never falls: a round without work may say 0."""
-        return np.maximum.accumulate(np.nan_to_num(self.column(name), nan=0.0))
-
-    @property
-    def elapsed(self) -> FloatArray:
-        """How much time had passed after each round, by the server's clock or by the cost model."""
-        return np.cumsum(np.nan_to_num(self.column("waited_s"))) if self.real else self.total("clock_s")
-
-    @property
-    def mean_epochs(self) -> FloatArray:
-        """Mean epochs of the clients with a task, one value per round."""
-        rows = [[x for _, row in clients(r) if (x := finite(row.get("epochs"))) > 0] for r in self.records]
-        return np.array([sum(row) / len(row) if row else math.nan for row in rows])
+        """Return one number of every record, NaN for None."""
+        return np.array([getattr(record, name) for record in self.records], dtype=np.float64)
 
     def first(self, level: float) -> int | None:
         """Return the index of the first record whose accuracy is at least `level`; None: never."""
-        return next((n for n, accuracy in enumerate(self.accuracy) if accuracy >= level), None)
+        return next((n for n, x in enumerate(self.learned) if self.is_share and x >= level), None)
 
 
-def records_of(path: Path) -> Path:
-    """Return the file of a run's records: ``records.jsonl`` in its directory, or the file that is given."""
-    return path / RECORDS if path.is_dir() else path
-
-
-def clients(record: Record) -> Iterator[tuple[str, Record]]:
+def clients(record: CycleRecord) -> Iterator[tuple[str, LearnerRecord]]:
     """Return a round's clients, told apart by their node when two have the same name."""
-    rows = [row for row in record.get("learners") or () if isinstance(row, dict)]
-    names = Counter(str(row.get("learner")) for row in rows)
-    for row in rows:
-        name = str(row.get("learner"))
-        yield (f"{name} ({row.get('node')})" if names[name] > 1 else name), row
+    names = Counter(row.learner for row in record.learners)
+    for row in record.learners:
+        yield (f"{row.learner} ({row.node})" if names[row.learner] > 1 else row.learner), row
 
 
 def load_run(path: str | Path) -> Run:
@@ -130,44 +87,20 @@ def load_run(path: str | Path) -> Run:
     ValueError
         Names the path and what is missing or broken.
     """
-    file = records_of(Path(path))
-    records, remarks = _records(file)
-    facts: dict[str, Any] = {}
-    beside = file.with_name("config.json")
-    if file.name == RECORDS and beside.exists():  # beside another file it need not belong to it
-        try:
-            facts = _dict(json.loads(beside.read_text("utf-8")))
-        except (OSError, ValueError) as error:
-            remarks.append(f"config.json cannot be read and is left out: {error}.")
-    told = [facts.get("notice"), _dict(facts.get("data")).get("notice"), *remarks]
-    notices = dict.fromkeys(str(text) for text in told if text)
-    return Run(Path(path), records, _dict(facts.get("config")), tuple(notices))
-
-
-def _records(file: Path) -> tuple[tuple[Record, ...], list[str]]:
+    file = Path(path) / RECORDS if Path(path).is_dir() else Path(path)
+    path, beside = file.parent if file.name == RECORDS else file, file.with_name("config.json")
     try:
-        lines = [line for line in file.read_text("utf-8").split("\n") if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        rule = f"a directory with {RECORDS}, or a file of records"
+        records = {record.cycle: record for record in read_jsonl(file)}  # a run done again counts
+        # Beside a file with a name of its own, it need not belong to it.
+        known = file.name == RECORDS and beside.exists()
+        facts = json.loads(beside.read_text("utf-8")) if known else {}
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        rule = f"a directory with {RECORDS} and perhaps config.json, or a file of records"
         raise complain("a run", rule, str(file), f"{getattr(error, 'strerror', None) or error}.") from error
-    found: dict[int, Record] = {}
-    remarks = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-            found[int(record["cycle"])] = record  # a resumed run repeats rounds: the last record counts
-        except (ValueError, TypeError, KeyError, RecursionError):
-            if number < len(lines):
-                where = f"{file}, line {number}"
-                raise complain("the line", "a record as JSON", line[:60], where=where) from None
-            remarks.append(f"The last line of {file.name} is cut off; that round is not shown.")
-    if not found:
+    if not records:
         raise complain("a run", "one with a finished round", str(file))
-    return tuple(found[cycle] for cycle in sorted(found)), remarks
-
-
-def _dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+    notices = tuple(filter(None, [facts.get("notice")]))
+    return Run(path, tuple(records[cycle] for cycle in sorted(records)), facts.get("config", {}), notices)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,17 +139,16 @@ def work_of(run: Run) -> Work:
     limits: list[Counter[str]] = [Counter() for _ in order]
     for n, record in enumerate(run.records):
         for name, row in clients(record):
-            values["lost"][order[name], n] = row.get("outcome") not in ("used", "skipped")
-            if finite(row.get("samples")) > 0:
-                limits[order[name]][str(row.get("limited_by") or "")] += 1
-                for key in task:
-                    values[key][order[name], n] = finite(row.get(key))
+            values["lost"][order[name], n] = row.outcome not in (Outcome.USED, Outcome.SKIPPED)
+            limits[order[name]][row.limited_by] += row.samples > 0
+            for key in task if row.asked else ():  # in a baseline round there are no epochs and samples
+                values[key][order[name], n] = getattr(row, key) or math.nan
     limit = run.column("cycle_time_s")
     with np.errstate(divide="ignore", invalid="ignore"):
         values["time_share"] = values["time_s"] / limit
         values["energy_share"] = values["energy_j"] / values["energy_limit_j"]
     values["idle_s"] = np.maximum(limit - np.nan_to_num(values["time_s"]), 0.0)
-    most = [count.most_common(1)[0][0] if count else "" for count in limits]
+    most = [(+count).most_common(1)[0][0] if +count else "" for count in limits]
     return Work(tuple(order), kinds, values, most)
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
 from flwr_mel._text import some
 from flwr_mel._validate import FloatArray
+from flwr_mel.records import Outcome
 from flwr_mel.tools.report import markup as m
-from flwr_mel.tools.report.charts import COLOURS, Line, chart
-from flwr_mel.tools.report.learning import Series, accuracy_charts, cost_table
-from flwr_mel.tools.report.markup import DASH, Html, el, finite, percent, short, span
+from flwr_mel.tools.report.charts import COLOURS
+from flwr_mel.tools.report.learning import Series, cost_table, learned, learning_charts
+from flwr_mel.tools.report.markup import DASH, Html, el, percent, short, span
 from flwr_mel.tools.report.runs import Run, Work, clients, work_of
 
 #: More clients than this are shown by kind, more rounds than this several to a cell.
-_MOST_ROWS, _MOST_CELLS, _MOST_METRICS = 40, 60, 6
+_MOST_ROWS, _MOST_CELLS = 40, 60
 
 #: Name, colour and rows of a client, or of a kind of clients.
 Groups = list[tuple[str, int, list[int]]]
@@ -29,17 +29,16 @@ def single(run: Run) -> tuple[str, Html]:
     kinds: Groups = [(kind, i % COLOURS, rows) for i, (kind, rows) in enumerate(work.kinds.items())]
     every: Groups = [(work.names[k], colour, [k]) for _, colour, rows in kinds for k in rows]
     groups = every if len(every) <= _MOST_ROWS else kinds
-    per, alone = math.ceil(len(run.records) / _MOST_CELLS), [Series(run.title, [run])]
-    return run.title, m.fill(
+    per, alone = math.ceil(len(run.records) / _MOST_CELLS), [Series(run.name, [run])]
+    return run.name, m.fill(
         "single.html",
-        name=run.name,
-        title=run.title,
+        title=run.name,
         facts=_facts(run, work),
         state="open" if run.ending.startswith("interrupted") else "",
         ending=run.ending,
-        tiles=_tiles(run, work),
+        tiles=_tiles(run),
         notices=m.notices([*run.notices, *_notes(run)]),
-        learning=[*accuracy_charts(alone), *_other_metrics(run)],
+        learning=learning_charts(alone),
         costs=cost_table(alone),
         kinds=[el("span", el("i"), el("b", kind), f" {len(k):,}", class_=f"k{i}") for kind, i, k in kinds],
         row="kind of client, with its mean" if groups is kinds else "client",
@@ -49,7 +48,6 @@ def single(run: Run) -> tuple[str, Html]:
         one_round=_one_round(run, work, groups),
         busy=percent(m.mean(work.values["time_share"]), 0),
         idle=short(m.mean(work.values["idle_s"]), "s"),
-        why=_why(work),
         limits=_limits(work, groups),
         absent=_absent(run),
     )
@@ -64,26 +62,25 @@ def _facts(run: Run, work: Work) -> list[Html]:
         Html(f"<i>T</i> = {span(run.column('cycle_time_s'))}&nbsp;s"),
         Html(energy) if np.isfinite(limits).any() else "no energy limits",
         Html(c) if np.isfinite(cap).any() else "no staleness cap",
-        *(f"{key} {run.config[key]}" for key in ("mode", "seed") if key in run.config),
+        *(f"{key} {run.config[key]}" for key in ("scheme", "mode", "dataset", "seed") if key in run.config),
     ]
     return [el("li", part) for part in parts]
 
 
-def _tiles(run: Run, work: Work) -> list[Html]:
+def _tiles(run: Run) -> list[Html]:
     """Show the key figures: name, value, detail."""
-    known, n = run.accuracy[np.isfinite(run.accuracy)], len(run.records)
-    clock, joules = run.elapsed[-1], run.total("total_energy_j")[-1]
-    each = short(clock / n, "s")
-    planned = f", planned {short(run.total('clock_s')[-1] / n, 's')}" if run.real else ""
-    worked = np.isfinite(work.values["epochs"]).any(axis=1).sum()
-    final, best = percent(known[-1:].sum() or None), percent(known.max(initial=0) or None)
+    last, n = run.records[-1], len(run.records)
+    write, final = percent if run.is_share else short, Series(run.name, [run]).last(learned)[0]
+    best = f"best {percent(np.nanmax(run.learned, initial=0))}" if run.is_share else ""
+    each = short(last.clock_s / n, "s")
+    value, bound = (np.array([getattr(r, key) for r in run.records if r.value]) for key in ("value", "bound"))
+    planned = f", planned {short(m.mean(run.column('makespan_s')), 's')}" if run.real else ""
     tiles = {
-        f"Final {run.metric}": (final, f"best {best}"),
+        f"Final {run.metric}": (write(final), best),
         "Rounds": (f"{n:,}", f"of {run.config['cycles']}" if "cycles" in run.config else "on record"),
-        "Time" if run.real else "Virtual time": (short(clock, "s"), f"{each} per round{planned}"),
-        "Energy": (short(joules, "J"), f"{short(joules / n, 'J')} per round"),
-        run.objective: (short(m.mean(run.column("value"))), f"bound {short(m.mean(run.column('bound')))}"),
-        "Clients": (f"{worked:,}", f"with work, of {len(work.names):,}"),
+        "Time" if run.real else "Planned time": (short(last.clock_s, "s"), f"{each} per round{planned}"),
+        "Energy": (short(last.total_energy_j, "J"), f"{short(last.total_energy_j / n, 'J')} per round"),
+        f"Mean {last.objective}": (short(m.mean(value)), f"bound {short(m.mean(bound))}"),
     }
     return [el("div", el("dt", name), el("dd", x), el("dd", text)) for name, (x, text) in tiles.items()]
 
@@ -92,9 +89,8 @@ def _notes(run: Run) -> list[str]:
     """Return the rounds' notes, equal ones together."""
     found: dict[str, list[int]] = {}
     for record in run.records:
-        idle = not any(finite(row.get("samples")) > 0 for _, row in clients(record))
-        for text in record.get("notes") or ["no client had a task"] * idle:
-            found.setdefault(str(text), []).append(record["cycle"])
+        for text in record.notes or ["no client had a task"] * (not record.asked):
+            found.setdefault(text, []).append(record.cycle)
     return [f"{m.at_rounds(at)}: {text}" for text, at in found.items()]
 
 
@@ -115,14 +111,14 @@ def _heat(run: Run, work: Work, groups: Groups, key: str, per: int) -> list[Html
     for name, colour, k in groups:
         cells = []
         for n in range(0, len(run.records), per):
-            value, at = m.mean(values[k, n : n + per]), run.records[n]["cycle"]
+            value, at = m.mean(values[k, n : n + per]), run.records[n].cycle
             shade = 20 + 80 * (value - low) / (high - low) if high > low else 100
             mark = "\u00d7" if lost[k, n : n + per].any() else "" if value > 0 else DASH
             text = f"{name}, round {at:,}: {short(value)} {key}"
             cells.append(el("i", mark, style=f"--v:{shade if value > 0 else 0:.0f}%", title=text))
         amount = el("span", span(values[k]), class_="val")
         drawn.append(_row(name, colour, el("div", cells, class_="cells"), amount))
-    return [*drawn, _foot(f"round {run.records[0]['cycle']:,}", f"{run.records[-1]['cycle']:,}")]
+    return [*drawn, _foot(f"round {run.records[0].cycle:,}", f"{run.records[-1].cycle:,}")]
 
 
 def _bar(end: float, **pieces: tuple[float, float]) -> Html:
@@ -140,7 +136,7 @@ def _one_round(run: Run, work: Work, groups: Groups) -> Html:
     if not len(worked):
         return el("p", "No client had a task in any round.", class_="lead")
     record, busy = run.records[worked[-1]], np.nan_to_num(work.values["time_s"][:, worked[-1]])
-    limit = float(np.nan_to_num(finite(record.get("cycle_time_s"))))
+    limit = record.cycle_time_s
     end = 1.01 * max(limit, float(busy.max())) or 1.0
     drawn = []
     for name, colour, k in groups:
@@ -148,11 +144,11 @@ def _one_round(run: Run, work: Work, groups: Groups) -> Html:
         bar = _bar(end, fill=(0, spent), rest=(spent, limit), stop=(limit, limit))
         amount = el("span", short(spent, "s") if spent else "no task", class_="val")
         drawn.append(_row(name, colour, bar, amount))
-    text = f"Round {record['cycle']:,}. By the cost model the last reply comes after "
-    text += f"{short(record.get('makespan_s'), 's')} of T = {short(limit, 's')}."
+    text = f"Round {record.cycle:,}. By the cost model the last reply comes after "
+    text += f"{short(record.makespan_s, 's')} of T = {short(limit, 's')}."
     if run.real:
         kept = int((run.column("waited_s") <= run.column("cycle_time_s")).sum())
-        text += f" By the server's clock it came after {short(record.get('waited_s'), 's')}, and within T in "
+        text += f" By the server's clock it came after {short(record.waited_s, 's')}, and within T in "
         text += f"{kept:,} of {m.plural(len(run.records), 'round')}."
     return m.fill("one_round.html", text=text, bars=[*drawn, _foot("0", short(limit, "s"))])
 
@@ -171,7 +167,7 @@ def _limits(work: Work, groups: Groups) -> Iterator[Html]:
 def _use(shares: FloatArray, costs: FloatArray, unit: str) -> Html:
     """Draw the use of one limit: the mean, the range and the limit itself."""
     known, amount, end = shares[np.isfinite(shares)], m.mean(costs), 1.06
-    bar, text = _bar(end, stop=(1, 1)), "no limit" if amount > 0 else ""
+    bar, text = el("span", class_="bar"), "no limit" if amount > 0 else ""
     if len(known):
         middle = float(known.mean())
         bar = _bar(end, fill=(0, middle), rest=(middle, 1), range=(known.min(), known.max()), stop=(1, 1))
@@ -180,32 +176,17 @@ def _use(shares: FloatArray, costs: FloatArray, unit: str) -> Html:
     return el("span", bar, el("span", el("b", text), f" {short(amount, unit)}", class_=kind), class_="pair")
 
 
-def _why(work: Work) -> str:
-    """Say what kept clients from more."""
-    binding = Counter(text for text in work.limited_by if text).most_common()
-    return ", ".join(f"{text} for {m.plural(n, 'client')}" for text, n in binding) or "nothing on record"
-
-
 def _absent(run: Run) -> Html:
     """Say which clients were skipped or whose work was lost, when and why."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for record in run.records:
         for name, row in clients(record):
-            key = str(row.get("outcome")), str(row.get("reason") or "no reason on record")
-            found.setdefault(key, []).append((name, record["cycle"]))
-    lost = {key: times for key, times in found.items() if key[0] != "used"}
+            if row.outcome is not Outcome.USED:
+                key = row.outcome.value, row.reason or "no reason on record"
+                found.setdefault(key, []).append((name, record.cycle))
     rows = [
         [*key, len(times), some(list(dict(times))), m.at_rounds([cycle for _, cycle in times])]
-        for key, times in lost.items()
+        for key, times in found.items()
     ]
     none = el("p", "No client was skipped, and no work was lost.", class_="lead")
     return m.table(["what", "why", "times", "clients", "when"], rows, words=(0, 1, 3, 4)) if rows else none
-
-
-def _other_metrics(run: Run) -> Iterator[Html]:
-    """Draw the metrics besides the accuracy, such as the loss."""
-    others = [(name, values) for name, values in run.metrics.items() if name != run.metric]
-    for name, values in others[:_MOST_METRICS]:
-        known = values[np.isfinite(values)]
-        end = short(known[-1]) if len(known) else ""
-        yield chart(name.capitalize(), [Line(run.column("cycle"), values)], end=end)

@@ -13,9 +13,8 @@ from flwr.client import Client, NumPyClient
 from flwr.clientapp import ClientApp
 
 from flwr_mel.clientapp import Assignment, MelMod
+from mel_simulation.scenario import job
 from mel_simulation.scenario.config import RunConfig
-from mel_simulation.scenario.fleet import VirtualFleet
-from mel_simulation.scenario.job import dataset_of, held_by
 from mel_simulation.scenario.learning import learn
 from mel_simulation.scenario.network import Weights
 
@@ -23,7 +22,7 @@ from mel_simulation.scenario.network import Weights
 def capability(context: Context, cycle: int) -> dict[str, Any]:
     """Declare what this learner can do in the coming cycle."""
     config, learner = _identity(context)
-    return VirtualFleet(config.learners, config).capability(learner, cycle, held_by(config, learner))
+    return job.capability(config, learner, cycle)
 
 
 def work(
@@ -31,10 +30,10 @@ def work(
 ) -> tuple[Weights, int, dict[str, float]]:
     """Do a task; refuse other data than the server has, because on a cluster each machine loads its own."""
     config, learner = _identity(context)
-    if config.mode == "fl" and len(dataset_of(config).train_y) != asked["train-samples"]:
+    there = asked["train-samples"]
+    if config.mode == "fl" and (here := len(job.dataset_of(config).train_y)) != there:
         raise ValueError(
-            f"the server has {asked['train-samples']} training samples, this machine "
-            f"{len(dataset_of(config).train_y)}: give both the same data-dir"
+            f"the server has {there} training samples, this machine {here}: give both the same data-dir"
         )
     weights = [np.asarray(w, dtype=np.float32) for w in weights]  # Flower's FedAdam makes float64 of them
     new, samples, loss = learn(config, weights, task, learner, batch=int(asked["batch-size"]))

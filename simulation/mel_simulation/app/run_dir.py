@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from flwr_mel._files import atomically
-from flwr_mel._validate import InputError, Phrase, complain
+from flwr_mel._validate import Phrase, complain
 from flwr_mel.records import CycleRecord, JsonlWriter, read_jsonl
 from mel_simulation.scenario.config import RESUMABLE, RunConfig
-from mel_simulation.scenario.fleet import VirtualFleet
+from mel_simulation.scenario.fleet import devices
 from mel_simulation.scenario.job import dataset_of
 
 _PACKAGES = ("flwr-mel", "flwr", "numpy", "scipy", "torch", "ray", "cvxpy")
@@ -32,10 +32,19 @@ def describe_run(config: RunConfig) -> dict[str, Any]:
     return {
         "config": config.as_dict(),
         "versions": versions(),
-        "fleet": [_device(d) for d in VirtualFleet(config.learners, config).devices(1)],
+        "fleet": [asdict(device) for device in devices(config, 1)],
         "data": {"source": data.source, "train": len(data.train_y), "test": len(data.test_y)},
         "notice": data.notice,
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that computed the results."""
+    found = {"python": sys.version.split()[0], "platform": platform.machine()}
+    for package in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
 
 
 class RunDir:
@@ -51,8 +60,18 @@ class RunDir:
         name = f"{stamp}-{config.scheme}-{config.mode}-{os.getpid()}"
         return cls(Path(config.run_dir) if config.run_dir else Path("runs") / name)
 
+    @property
+    def records_file(self) -> Path:
+        """Records of the cycles, one line each."""
+        return self.path / "records.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Directory of the strategy's checkpoints, from which a run resumes."""
+        return self.path / "checkpoints"
+
     def start(self, config: RunConfig) -> None:
-        """Write config.json; a resumed run must be the same run and drops records beyond its checkpoint."""
+        """Write config.json; a resumed run must be the same run."""
         facts = describe_run(config)
         if config.resume:
             self.check_same(facts)
@@ -60,17 +79,24 @@ class RunDir:
             for file in self.checkpoints.glob("round-*"):
                 file.unlink()
         atomically(self.path / "config.json", lambda f: json.dump(facts, f, indent=2))
-        self.trim(self.cycles_done() if config.resume else 0)
+        self.drop_unfinished()
+
+    def drop_unfinished(self) -> None:
+        """Drop the records of cycles beyond the last checkpoint, which are repeated."""
+        JsonlWriter(self.records_file).resume(self.cycles_done())
 
     def check_same(self, facts: Mapping[str, Any]) -> None:
-        """Refuse to resume with anything that would change the results."""
+        """Refuse to resume a run that is damaged, or with anything that would change its results."""
         before = self.facts()
         old = before.get("config", {})
         for key, value in facts["config"].items():
             if key not in RESUMABLE and value != old.get(key):
                 rule = f"{old.get(key)!r} as in the run so far"
                 raise complain(key.replace("-", "_"), rule, value, "Leave it out, or start another run.")
-        done, wanted = self.cycles_done(), facts["config"]["cycles"]
+        done, recorded, wanted = self.cycles_done(), len(self.records()), facts["config"]["cycles"]
+        if recorded < done or (recorded and not done):
+            got = Phrase(f"{recorded} cycles on record and a checkpoint after {done}")
+            raise complain("run_dir", "a whole run with its checkpoints", got, "Start another run.")
         if wanted < done:
             rule = f"at least {done}, the cycles that the run has done"
             raise complain("cycles", rule, wanted, "Give more to continue, or start another run.")
@@ -83,19 +109,6 @@ class RunDir:
             remedy = Phrase("Give the same {}, or start another run.", "data_dir")
             raise complain("dataset", rule, sizes[1], remedy)
 
-    def trim(self, cycles: int) -> None:
-        """Keep the records of the first cycles only; there must be as many."""
-        kept = [r for r in self.records() if r.cycle <= cycles]
-        if len(kept) < cycles:
-            why = f"it has {len(kept)} cycles on record, but a model after {cycles}"
-            raise self._damaged(self.path / "records.jsonl", why)
-        lines = "".join(json.dumps(r.as_dict(), allow_nan=False) + "\n" for r in kept)
-        atomically(self.path / "records.jsonl", lambda f: f.write(lines))
-
-    def add(self, record: CycleRecord) -> None:
-        """Append a cycle to the records."""
-        JsonlWriter(self.path / "records.jsonl")(record)
-
     def facts(self) -> dict[str, Any]:
         """Return what `start` wrote into config.json."""
         path = self.path / "config.json"
@@ -106,29 +119,17 @@ class RunDir:
             remedy = Phrase("Start it without {}.", "resume")
             raise complain("run_dir", "a run to resume", got, remedy) from None
         except ValueError as error:
-            raise self._damaged(path, error) from None
+            got = Phrase(f"{self.path}, whose config.json is damaged ({error})")
+            raise complain("run_dir", "a whole run", got, "Start another run.") from None
         return facts
-
-    def _damaged(self, path: Path, error: object) -> InputError:
-        remedy = f"{path.name} is damaged ({error}): start a new run in another directory."
-        return complain("run_dir", "a whole run", str(self.path), remedy)
 
     def records(self) -> list[CycleRecord]:
         """Return the cycles on record."""
-        path = self.path / "records.jsonl"
-        return list(read_jsonl(path)) if path.exists() else []
-
-    @property
-    def checkpoints(self) -> Path:
-        """Directory of the strategy's checkpoints, from which a run resumes."""
-        return self.path / "checkpoints"
+        return list(read_jsonl(self.records_file)) if self.records_file.exists() else []
 
     def cycles_done(self) -> int:
-        """Return the last cycle that is safe on disk."""
+        """Return the last cycle that has a checkpoint."""
         found = max((file.stem for file in self.checkpoints.glob("round-*.npz")), default="")
-        if not found and self.records():
-            remedy = "They were removed: start another run."
-            raise complain("run_dir", "a run with checkpoints to resume from", str(self.path), remedy)
         return int(found.removeprefix("round-") or 0)
 
     def finish(self, summary: Mapping[str, Any], weights: list[Any] | None) -> None:
@@ -137,17 +138,3 @@ class RunDir:
             arrays: dict[str, Any] = {f"w{i:03d}": w for i, w in enumerate(weights)}
             atomically(self.path / "model.npz", lambda f: np.savez(f, **arrays), "wb")
         atomically(self.path / "summary.json", lambda f: json.dump(summary, f, indent=2))
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the packages that computed the results."""
-    found = {"python": sys.version.split()[0], "platform": platform.machine()}
-    for package in _PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
-
-
-def _device(device: Any) -> dict[str, Any]:
-    facts = {key: value for key, value in asdict(device).items() if value is not None}
-    return {**facts, "class": device.name.rstrip("0123456789").rstrip("-") or "device"}

@@ -21,11 +21,11 @@ from flwr_mel import server as classic
 from flwr_mel import serverapp as message
 from flwr_mel.checkpoint import Checkpointed
 from flwr_mel.cycle.options import Rounds, Shards
-from flwr_mel.records import CycleRecord, Stopping
+from flwr_mel.records import JsonlWriter, Stopping
 from flwr_mel.tools.report import write_report
 from mel_simulation.app.message_window import Windowed
 from mel_simulation.app.run_dir import RunDir
-from mel_simulation.scenario.config import ADAM, LAYERS, RATE, RunConfig
+from mel_simulation.scenario.config import ADAM, RATE, RunConfig
 from mel_simulation.scenario.job import (
     batch_size,
     check_feasible,
@@ -72,7 +72,7 @@ def count_nodes(grid: Grid, wanted: int, patience_s: float = 60.0) -> int:
     return seen
 
 
-def settings_of(config: RunConfig) -> dict[str, Any]:
+def settings_of(config: RunConfig, run: RunDir) -> dict[str, Any]:
     """Return the keyword arguments of either `MelStrategy`: the paper's costs, limits and weights."""
     data = dataset_of(config)
     if config.scheme == RATE:
@@ -88,42 +88,24 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
         "seed": config.seed,
         # The first replies wait for Ray to start. A result must not depend on the wall clock.
         "rounds": Rounds(probe_timeout_s=3600.0),
+        # In this order, so that the last record has the reason for the end.
+        "callbacks": [Stopping(target=config.target_accuracy or None), JsonlWriter(run.records_file)],
     }
 
 
-class Keeper:
-    """Evaluates the model and records every cycle."""
+class Model:
+    """The newest global model, measured on the test set after every cycle."""
 
-    def __init__(self, config: RunConfig, run: RunDir) -> None:
-        self.config, self.run = config, run
-        self.first = initial_weights(config.seed, LAYERS)
-        self.weights: Weights | None = None
-        self.failure: Exception | None = None
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.first = initial_weights(config.seed)
+        self.newest: Weights | None = None
 
     def evaluate(self, weights: Weights) -> tuple[float, float]:
-        """Return loss and accuracy on the test set; a run whose records cannot be written ends here."""
-        if self.failure is not None:
-            raise self.failure
-        self.weights = weights = [np.asarray(w, dtype=np.float32) for w in weights]
+        """Return loss and accuracy of the model after a cycle."""
+        self.newest = [np.asarray(w, dtype=np.float32) for w in weights]
         data = dataset_of(self.config)
-        return evaluate(weights, data.test_x, data.test_y)
-
-    @property
-    def callbacks(self) -> list[Any]:
-        """Callbacks of the strategy: this one, and the stopping criterion."""
-        return [self, Stopping(target=self.config.target_accuracy or None)]
-
-    def resume(self, cycle: int) -> None:
-        """Drop the records of later cycles, which are repeated."""
-        self.run.trim(cycle)
-
-    def __call__(self, record: CycleRecord) -> None:
-        """Write a finished cycle; a checkpoint follows, which marks it as complete."""
-        try:
-            self.run.add(record)
-        except Exception as error:
-            self.failure = error
-            raise
+        return evaluate(self.newest, data.test_x, data.test_y)
 
 
 def simulate(config: RunConfig, grid: Grid, context: Context) -> Path:
@@ -139,17 +121,14 @@ def simulate(config: RunConfig, grid: Grid, context: Context) -> Path:
         Of the ServerApp.
     """
     check_feasible(config)  # before it trains
-    data, run = dataset_of(config), RunDir.of(config)
+    data, run, model = dataset_of(config), RunDir.of(config), Model(config)
     if data.notice:
         log(WARNING, data.notice)
     run.start(config)
-    keeper = Keeper(config, run)
     if config.cycles > run.cycles_done():
         drive = _by_message if config.api == "message" else _by_classic
-        drive(config, grid, context, keeper)
-    if keeper.failure is not None:
-        raise keeper.failure
-    _conclude(run, keeper)
+        drive(config, grid, context, run, model)
+    _conclude(config, run, model)
     return run.path
 
 
@@ -158,37 +137,37 @@ def _asked(config: RunConfig) -> dict[str, Any]:
     return {"batch-size": batch_size(config), "train-samples": len(dataset_of(config).train_y)}
 
 
-def _by_message(config: RunConfig, grid: Grid, _: Context, keeper: Keeper) -> None:
+def _by_message(config: RunConfig, grid: Grid, _: Context, run: RunDir, model: Model) -> None:
     k = config.learners
     nodes: dict[str, Any] = {"fraction_evaluate": 0.0, "min_train_nodes": k, "min_available_nodes": k}
     inner: FedAvg = message.MelFedAvg(**nodes)
     if config.optimizer == "adam":
         inner = FedAdam(**nodes, eta=config.eta, **ADAM)
-    planned = message.MelStrategy(inner, callbacks=keeper.callbacks, **settings_of(config))
-    strategy = Checkpointed(planned, keeper.run.checkpoints)
+    planned = message.MelStrategy(inner, **settings_of(config, run))
+    strategy = Checkpointed(planned, run.checkpoints)
 
     def evaluate_fn(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         if server_round == 0:
             return None
-        loss, accuracy = keeper.evaluate(arrays.to_numpy_ndarrays())
+        loss, accuracy = model.evaluate(arrays.to_numpy_ndarrays())
         return MetricRecord({"loss": loss, "accuracy": accuracy})
 
     strategy.start(
         Windowed(grid),
-        ArrayRecord(keeper.first),
+        ArrayRecord(model.first),
         num_rounds=config.cycles,
         train_config=ConfigRecord(_asked(config)),
         evaluate_fn=evaluate_fn,
     )
 
 
-def _by_classic(config: RunConfig, grid: Grid, context: Context, keeper: Keeper) -> None:
+def _by_classic(config: RunConfig, grid: Grid, context: Context, run: RunDir, model: Model) -> None:
     def evaluate_fn(
         server_round: int, parameters: list[Any], _: dict[str, Scalar]
     ) -> tuple[float, dict[str, Scalar]] | None:
         if server_round == 0:
             return None
-        loss, accuracy = keeper.evaluate(parameters)
+        loss, accuracy = model.evaluate(parameters)
         return loss, {"accuracy": accuracy}
 
     adam = config.optimizer == "adam"
@@ -197,13 +176,13 @@ def _by_classic(config: RunConfig, grid: Grid, context: Context, keeper: Keeper)
         fraction_evaluate=0.0,
         min_fit_clients=config.learners,
         min_available_clients=config.learners,
-        initial_parameters=ndarrays_to_parameters(keeper.first),
+        initial_parameters=ndarrays_to_parameters(model.first),
         evaluate_fn=evaluate_fn,
         on_fit_config_fn=lambda _: _asked(config),
         fit_metrics_aggregation_fn=_mean_loss,
     )
-    planned = classic.MelStrategy(inner, callbacks=keeper.callbacks, **settings_of(config))
-    strategy = Checkpointed(planned, keeper.run.checkpoints)
+    planned = classic.MelStrategy(inner, **settings_of(config, run))
+    strategy = Checkpointed(planned, run.checkpoints)
     server = Server(client_manager=SimpleClientManager(), strategy=strategy)
     server.set_max_workers(config.learners)
     rounds = ServerConfig(num_rounds=strategy.rounds_left(config.cycles))
@@ -217,17 +196,20 @@ def _mean_loss(metrics: list[tuple[int, dict[str, Scalar]]]) -> dict[str, Scalar
     return {"loss": sum(float(each["loss"]) * (samples / total) for samples, each in metrics)}
 
 
-def _conclude(run: RunDir, keeper: Keeper) -> None:
+def _conclude(config: RunConfig, run: RunDir, model: Model) -> None:
+    """Write model, summary and report; a run with cycles that are not on record has failed."""
     records = run.records()
     last = records[-1] if records else None
+    if last is None or last.cycle != len(records) or (last.cycle < config.cycles and not last.stopped):
+        raise RuntimeError(f"{len(records)} of {config.cycles} cycles are on record; the log says why")
     summary = {
-        "cycles": last.cycle if last else 0,
-        "accuracy": last.metrics.get("accuracy") if last else None,
-        "virtual_time_s": last.clock_s if last else 0.0,
-        "energy_j": last.total_energy_j if last else 0.0,
-        "stopped": last.stopped if last else "",
-        "best_accuracy": max((r.metrics.get("accuracy", 0.0) for r in records), default=None),
-        "scheme": keeper.config.scheme,
+        "cycles": last.cycle,
+        "accuracy": last.metrics.get("accuracy"),
+        "virtual_time_s": last.clock_s,
+        "energy_j": last.total_energy_j,
+        "stopped": last.stopped,
+        "best_accuracy": max(record.metrics.get("accuracy", 0.0) for record in records),
+        "scheme": config.scheme,
     }
     log(INFO, "report: %s", write_report([run.path], run.path / "report.html"))
-    run.finish(summary, keeper.weights)
+    run.finish(summary, model.newest)

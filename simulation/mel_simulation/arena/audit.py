@@ -37,9 +37,10 @@ def audit(
         By how much a job differs from its costs.
     """
     wrong: list[str] = []
-    open_jobs: dict[int, Event] = {}
+    out: dict[int, Event] = {}
     seen: set[int] = set()
     version, now = 0, 0.0
+    #: Begin, end and joules of all jobs.
     spans: list[tuple[float, float, float]] = []
     for event in log:
         if event.at_s < now:
@@ -50,26 +51,21 @@ def audit(
             if event.version != version:
                 wrong.append(f"model {event.version} follows {version - 1}")
         elif event.what == "send":
-            if event.learner in (job.learner for job in open_jobs.values()):
+            if event.learner in (job.learner for job in out.values()):
                 wrong.append(f"learner {event.learner} does two things at once at {event.at_s:g} s")
             if event.job in seen or event.version != version:
                 wrong.append(f"job {event.job} was sent twice or with model {event.version} of {version}")
             seen.add(event.job)
-            open_jobs[event.job] = event
-        elif event.job not in open_jobs:
+            out[event.job] = event
+        elif event.job not in out:
             wrong.append(f"job {event.job} comes back at {event.at_s:g} s and is not out")
         else:
-            sent = open_jobs.pop(event.job)
-            wrong += _returned(
-                factor(sent.job) * _time(costs, sent, power_w),
-                factor(sent.job) * _energy(costs, sent),
-                sent,
-                event,
-            )
+            sent = out.pop(event.job)
+            wrong += _returned(sent, event, *_costs(costs, sent, power_w, factor(sent.job)))
             spans.append((sent.at_s, event.at_s, event.energy_j))
-    for e in open_jobs.values():
-        takes, spends = factor(e.job) * _time(costs, e, power_w), factor(e.job) * _energy(costs, e)
-        spans.append((e.at_s, e.at_s + takes, spends))
+    for job in out.values():
+        takes, joules = _costs(costs, job, power_w, factor(job.job))
+        spans.append((job.at_s, job.at_s + takes, joules))
     for look in looks:
         spent = sum(_spent(span, look.at_s) for span in spans)
         if abs(spent - look.energy_j) > _CLOSE * max(1.0, spent):
@@ -77,33 +73,31 @@ def audit(
     return wrong
 
 
-def _returned(takes: float, costs_j: float, sent: Event, event: Event) -> list[str]:
+def _returned(sent: Event, event: Event, takes: float, joules: float) -> list[str]:
+    """Return what is wrong with the end of a job."""
     lasted = event.at_s - sent.at_s
-    if event.what == "arrive":
-        if abs(lasted - takes) > _CLOSE * max(1.0, takes, event.at_s):
-            return [f"job {event.job} took {lasted:g} s instead of {takes:g}"]
-        share = 1.0
-    else:
-        if lasted > takes * (1 + _CLOSE):
-            return [f"job {event.job} was stopped after its end"]
-        share = lasted / takes
-    if abs(event.energy_j - share * costs_j) > _CLOSE * max(1.0, costs_j):
-        return [f"job {event.job} cost {event.energy_j:g} J instead of {share * costs_j:g}"]
+    stopped = event.what == "stop"
+    close = _CLOSE * max(1.0, takes, event.at_s)
+    if lasted > takes + close or (lasted < takes - close and not stopped):
+        return [f"job {event.job} took {lasted:g} s instead of {takes:g}"]
+    spent = joules * lasted / takes if stopped else joules
+    if abs(event.energy_j - spent) > _CLOSE * max(1.0, joules):
+        return [f"job {event.job} cost {event.energy_j:g} J instead of {spent:g}"]
     return []
 
 
-def _time(costs: Coefficients, job: Event, power_w: float) -> float:
+def _costs(costs: Coefficients, job: Event, power_w: float, factor: float) -> tuple[float, float]:
+    """Return the seconds and joules of a job."""
     k, work = job.learner, job.epochs * job.samples
-    takes = float(costs.c2[k] * work + costs.c1[k] * job.samples + costs.c0[k])
-    return max(takes, _energy(costs, job) / power_w) if power_w else takes
-
-
-def _energy(costs: Coefficients, job: Event) -> float:
-    k, work = job.learner, job.epochs * job.samples
-    return float(costs.g2[k] * work + costs.g1[k] * job.samples + costs.g0[k])
+    time_s = costs.c2[k] * work + costs.c1[k] * job.samples + costs.c0[k]
+    energy_j = costs.g2[k] * work + costs.g1[k] * job.samples + costs.g0[k]
+    if power_w:
+        time_s = max(time_s, energy_j / power_w)
+    return factor * float(time_s), factor * float(energy_j)
 
 
 def _spent(span: tuple[float, float, float], at_s: float) -> float:
+    """Return what a job has spent by a time, evenly over its own."""
     begin, end, energy_j = span
     if at_s <= begin:
         return 0.0

@@ -91,10 +91,7 @@ def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
     factor = partial(bout.setting.factor, bout.seed)
     if wrong := audit(world.costs, world.log, world.looks, limit, factor):
         raise BrokenBout(f"{bout.rival} in {bout.setting.name}, seed {bout.seed}: {'; '.join(wrong[:3])}")
-    reached = []
-    for target in bout.setting.targets:
-        look = next((look for look in world.looks if look.accuracy >= target), None)
-        reached.append(None if look is None else {"time_s": look.at_s, "energy_j": look.energy_j})
+    reached = world.reached()
     outcome = {
         "bout": bout.key,
         **bout.as_dict(),
@@ -103,7 +100,7 @@ def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
         "reached": reached,
         "jobs": sum(event.what == "send" for event in world.log),
         "models": world.version,
-        "curve": [[look.at_s, look.accuracy, look.energy_j] for look in world.looks],
+        "curve": world.points(),
     }
     if bout.until_s is not None:
         outcome["cut_short"] = reached[-1] is None

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from itertools import product
 from math import isfinite
 from pathlib import Path
 from statistics import mean
@@ -16,16 +18,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from flwr_mel._files import atomically
-from mel_simulation.arena import rare
-from mel_simulation.arena.rivals import OURS, server_of
-from mel_simulation.arena.verdict import Arena, Ratio, corrected
-from mel_simulation.pages import fill, markdown_table
+from mel_simulation.arena import cover, rare
+from mel_simulation.arena.rivals import rate, server_of
+from mel_simulation.arena.verdict import COSTS, Arena, Ratio, corrected
+from mel_simulation.pages import fill, markdown_table, write_page
 from mel_simulation.paper import style
 
 #: Contestants that have not been published as they are here.
 COMBINED = ("fednova-m", "fedbuff-m", "fednova-adam", "fedbuff-adam")
-_COSTS = ("time_s", "energy_j")
 
 
 def blocks(arena: Arena) -> dict[str, str]:
@@ -34,8 +34,7 @@ def blocks(arena: Arena) -> dict[str, str]:
         "source": _source(arena),
         "best": _best(arena),
         "server": _server(arena),
-        "score": _score(arena),
-        "ratios": _ratios(arena),
+        "wins": _wins(arena),
         "settings": _settings(arena),
     }
 
@@ -51,106 +50,85 @@ def _source(arena: Arena) -> str:
 
 def _best(arena: Arena) -> str:
     """Compare the best of ours with the best of all others, both chosen on the tuning seed."""
-    ours = [name for name in arena.names if name in OURS]
     published = [name for name in arena.rivals if name not in COMBINED]
     rows = []
-    for name, i, target in _targets(arena):
-        mine = arena.best(name, ours)
-        row = [name, target, mine]
+    for name in arena.settings:
+        mine = arena.best(name, arena.ours)
+        row = [name, mine]
         for among in (arena.rivals, published):
             rival = arena.best(name, among)
-            row += [rival, *(arena.ratio(name, rival, i, what, mine).interval for what in _COSTS)]
+            row += [rival, *(str(arena.ratio(name, rival, what, mine)) for what in COSTS)]
         rows.append(row)
-    head = ["setting", "target", "ours", "best other", "time", "energy", "best published", "time", "energy"]
+    head = ["setting", "ours", "best other", "time", "energy", "best published", "time", "energy"]
     return markdown_table(head, rows)
 
 
 def _server(arena: Arena) -> str:
-    """Compare each of ours that has Adam on the server with the best other that has it."""
-    ours = [name for name in arena.names if name in OURS and server_of(name) == "adam"]
+    """Compare `rate` with the best other contestant that has its server, Adam."""
     others = [name for name in arena.rivals if server_of(name) == "adam"]
+    pairs = [(mine, what) for mine in rate.RIVALS for what in COSTS]
     rows = []
-    for name, i, target in _targets(arena):
+    for name in arena.settings:
         rival = arena.best(name, others)
-        pairs = [[arena.ratio(name, rival, i, what, mine).interval for what in _COSTS] for mine in ours]
-        rows.append([name, target, rival, *(", ".join(pair) for pair in pairs)])
-    head = ["setting", "target", "best other with Adam", *(f"{n}: time, energy" for n in ours)]
+        rows.append([name, rival, *(str(arena.ratio(name, rival, what, mine)) for mine, what in pairs)])
+    head = ["setting", "best other with Adam", *(f"{mine}: {COSTS[what]}" for mine, what in pairs)]
     return markdown_table(head, rows)
 
 
-def _targets(arena: Arena) -> list[tuple[str, int, str]]:
-    """Return all targets of all settings: the setting, the target's index, and how it is shown."""
-    settings = arena.about["settings"]
-    return [(s["name"], i, f"{100 * t:g} %") for s in settings for i, t in enumerate(s["targets"])]
+def _wins(arena: Arena) -> str:
+    """Count the verdicts of each rival over the settings, and of all together."""
 
+    def found(rivals: Sequence[str], what: str, target: int = -1) -> list[Ratio]:
+        return [arena.ratio(name, rival, what, target=target) for rival in rivals for name in arena.settings]
 
-def _all(arena: Arena, rival: str, what: str) -> list[Ratio]:
-    """Return a rival's comparisons in all settings, each by the target of the setting."""
-    names = [setting["name"] for setting in arena.about["settings"]]
-    return [arena.ratio(name, rival, arena.goal(name), what) for name in names]
+    def line(title: str, verdicts: Sequence[Sequence[str]]) -> list[str]:
+        counts = [Counter(some) for some in verdicts]
+        return [title, *(f"{n['ours']}/{n['open']}/{n['rival']}" for n in counts)]
 
-
-def _score(arena: Arena) -> str:
-    rows = []
-    for what, title in zip(_COSTS, ("time", "energy"), strict=True):
-        ratios = [ratio for rival in arena.rivals for ratio in _all(arena, rival, what)]
-        count, sure = Counter(r.verdict for r in ratios), Counter(corrected(ratios))
-        rows.append([title, *(str(count[v]) for v in ("ours", "rival", "open")), str(sure["ours"])])
-        rows[-1].append(str(sure["rival"]))
-    head = ["", "ours better", "rival better", "open", "ours better (Holm)", "rival better (Holm)"]
-    return markdown_table(head, rows)
-
-
-def _marked(ratio: Ratio) -> str:
-    mark = {"ours": "**", "rival": "_"}.get(ratio.verdict, "")
-    return f"{mark}{ratio}{mark}"
-
-
-def _ratios(arena: Arena) -> str:
-    """Return all comparisons: time and energy, bold where ours is better, italic where the rival is."""
-    head = ["theirs / ours: time, energy", *(setting["name"] for setting in arena.about["settings"])]
-    rows = []
-    for rival in arena.rivals:
-        pairs = zip(*(_all(arena, rival, what) for what in _COSTS), strict=True)
-        rows.append([rival, *(f"{_marked(time)}, {_marked(energy)}" for time, energy in pairs)])
-    return markdown_table(head, rows)
+    groups = [(rival, [rival], -1) for rival in arena.rivals]
+    groups += [("**all**", arena.rivals, -1), ("all, first targets", arena.rivals, 0)]
+    rows = [
+        line(title, [[r.verdict for r in found(rivals, what, target)] for what in COSTS])
+        for title, rivals, target in groups
+    ]
+    rows.append(line("all, corrected", [corrected(found(arena.rivals, what)) for what in COSTS]))
+    return markdown_table(["ours better/open/rival better", *COSTS.values()], rows)
 
 
 def _settings(arena: Arena) -> str:
     rows = []
     for s in arena.about["settings"]:
-        limit = f"{s['power_w']:g} W" + (", all" if s["throttled"] else "") if s["power_w"] else "none"
-        targets = ", ".join(f"{100 * t:g} %" for t in s["targets"])
-        data = f"{s['samples']:,}" if s["samples"] else "all"
-        ends = [row["curve"][-1][1] for row in arena.reported(s["name"], "fedavg")]
-        end = f"{100 * mean(ends):.1f} %" if ends else "-"
-        rows.append([s["name"], s["title"], s["fleet"], data, targets, end, limit, f"{s['rounds']:g}"])
-    head = ["name", "setting", "devices", "samples", "targets", "FedAvg ends at", "power limit", "rounds"]
+        limit = f"{s['power_w']:g} W" + (", all" if s["throttled"] else "") if s["power_w"] else "-"
+        targets = ", ".join(f"{100 * t:g}" for t in s["targets"])
+        ends = [row["curve"][-1][1] for row in arena.reported(s["name"], "fedavg").values()]
+        end = f"{100 * mean(ends):.1f}" if ends else "-"
+        rows.append([s["name"], s["title"], targets, end, limit, f"{s['rounds']:g}"])
+    head = ["name", "setting", "targets, %", "FedAvg's end, %", "power limit", "rounds"]
     return markdown_table(head, rows)
 
 
 def draw(arena: Arena) -> Figure:
     """Draw one line per rival, one mark per setting: time at the left, energy at the right."""
-    rivals, settings = arena.rivals, arena.about["settings"]
+    rivals, settings = arena.rivals, arena.settings
     figure, axes = style.canvas(1, 2, height=0.28 * len(rivals) + 1.0, sharey=True)
     nudge = np.linspace(-0.28, 0.28, len(settings)) if len(settings) > 1 else np.zeros(1)
-    for panel, what, label in zip(axes[0], _COSTS, ("time", "energy"), strict=True):
+    for panel, base, (what, label) in zip(axes[0], (2, 4), COSTS.items(), strict=True):
         panel.axvline(1, color=style.GREY, lw=1)
-        for place, rival in enumerate(rivals):
-            for i, ratio in enumerate(_all(arena, rival, what)):
-                if not ratio.pairs:
-                    continue
-                look, y = _look(i), place + nudge[i]
-                if isfinite(ratio.high):
-                    panel.plot([ratio.low, ratio.high], [y, y], color=look["color"], lw=0.8)
-                face = "white" if ratio.never or ratio.missed else look["color"]
-                panel.plot([ratio.value], [y], mfc=face, ms=4, **look)
-        panel.set_xscale("log", base=2)
+        for (place, rival), (i, name) in product(enumerate(rivals), enumerate(settings)):
+            ratio = arena.ratio(name, rival, what)
+            if not ratio.pairs:
+                continue
+            look, y = _look(i), place + nudge[i]
+            if isfinite(ratio.high):
+                panel.plot([ratio.low, ratio.high], [y, y], color=look["color"], lw=0.8)
+            face = "white" if ratio.never or ratio.missed else look["color"]
+            panel.plot([ratio.value], [y], mfc=face, ms=4, **look)
+        panel.set_xscale("log", base=base)
         panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}"))
         panel.set_xlabel(f"{label} to the target: rival / ours")
     axes[0][0].set_yticks(range(len(rivals)), rivals)
     axes[0][0].set_ylim(len(rivals) - 0.5, -0.5)
-    entries = [style.entry(setting["name"], **_look(i)) for i, setting in enumerate(settings)]
+    entries = [style.entry(name, **_look(i)) for i, name in enumerate(settings)]
     style.legend(figure, entries, "How much more time and energy do other methods take?")
     style.footer(
         figure,
@@ -170,17 +148,18 @@ def _look(setting: int) -> dict[str, Any]:
 
 def write(arena: Arena, out: Path) -> list[Path]:
     """Write the tables and the figure of a run into its directory."""
-    parts = [f"# Arena: {arena.about['profile']}", "![Time and energy relative to ours](figures/arena.png)"]
-    parts += [f"## {name}\n\n{text}" for name, text in blocks(arena).items()]
-    atomically(out / "ARENA.md", lambda file: file.write("\n\n".join(parts) + "\n"))
     with style.style():
-        return [out / "ARENA.md", style.save(draw(arena), out / "figures", "arena")]
+        figure = style.save(draw(arena), out / "figures", "arena")
+    write_page(out / "ARENA.md", f"Arena: {arena.about['profile']}", [figure], blocks(arena))
+    return [out / "ARENA.md", figure]
 
 
 def update(results: Path, docs: Path) -> None:
     """Fill the generated blocks of ARENA.md and draw its figure."""
     arena = Arena.read(results)
-    fill(docs / "ARENA.md", blocks(arena) | {"rare": rare.table(results.with_name("rare.jsonl"))})
+    found = blocks(arena) | {"rare": rare.table(results.with_name("rare.jsonl"))}
+    found["cover"] = cover.table(results.with_name("cover.jsonl"), arena)
+    fill(docs / "ARENA.md", found)
     with style.style():
         style.save(draw(arena), docs / "figures", "arena")
 

@@ -1,13 +1,14 @@
-"""What rivals that go round by round have in common: gathering replies, averaging them."""
+"""What rivals have in common: going round by round, or keeping all busy, and averaging what comes back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 import numpy as np
 
-from flwr_mel._validate import FloatArray, IntArray
+from flwr_mel._validate import FloatArray
+from flwr_mel.allocation import Solution
 from flwr_mel.allocation.bisection import largest_each
 from flwr_mel.cycle.average import Work, blend, weighted_average
 from flwr_mel.cycle.options import Average
@@ -15,28 +16,70 @@ from mel_simulation.arena.world import Arrival, Job, World
 from mel_simulation.scenario.network import Weights
 
 
-def gather(
-    world: World, jobs: Sequence[Job], until_s: float = inf, enough: int | None = None
-) -> list[Arrival]:
-    """Wait for jobs; those that are not back in time are called off.
+def play(
+    world: World,
+    ask: Callable[[int], Sequence[Job]],
+    merge: Callable[[list[Arrival]], Weights],
+    *,
+    least_s: float = 0.0,
+    most_s: float = inf,
+    enough: int | None = None,
+) -> None:
+    """Go from round to round until the bout is over.
 
     Parameters
     ----------
     world : World
-        Where they run.
-    jobs : sequence of Job
-        The round's.
-    until_s : float
-        The deadline, on the world's clock.
+        Where.
+    ask : callable
+        Sends the jobs of a round, given its number from 1; without any the bout passes idly.
+    merge : callable
+        Makes a model of the replies, in the order of the jobs.
+    least_s, most_s : float
+        How long a round lasts at least, and after which time jobs are called off.
     enough : int, optional
-        How many will do; by default all.
+        After how many replies the other jobs are called off; by default all are awaited.
     """
+    number = 0
+    while not world.over:
+        number += 1
+        begin_s = world.now
+        jobs = ask(number)
+        back = gather(world, jobs, begin_s + most_s, enough)
+        if world.now < begin_s + least_s and not world.over:
+            world.wait(begin_s + least_s)
+        if back and not world.over:
+            world.publish(merge(back))
+        if not jobs:
+            world.wait()
+
+
+def keep_busy(world: World, epochs: int, take: Callable[[Arrival], None], *, proximal: float = 0.0) -> None:
+    """Send every learner its next job as soon as it is back, until the bout is over.
+
+    Parameters
+    ----------
+    world : World
+        Where.
+    epochs : int
+        Of each job, on all that the learner holds.
+    take : callable
+        Does something with a reply before the learner's next job.
+    proximal : float
+        mu of FedProx.
+    """
+    for k in range(len(world)):
+        world.send(k, epochs, proximal=proximal)
+    while (arrival := world.wait()) is not None:
+        take(arrival)
+        world.send(arrival.job.learner, epochs, proximal=proximal)
+
+
+def gather(world: World, jobs: Sequence[Job], until_s: float, enough: int | None) -> list[Arrival]:
+    """Wait for jobs, in the order of their numbers; those that are not back in time are called off."""
     wanted = len(jobs) if enough is None else min(enough, len(jobs))
     back: list[Arrival] = []
-    while len(back) < wanted and not world.over:
-        arrival = world.wait(until_s)
-        if arrival is None:
-            break
+    while len(back) < wanted and (arrival := world.wait(until_s)) is not None:
         back.append(arrival)
     for job in jobs:
         world.call_off(job)
@@ -44,53 +87,43 @@ def gather(
     return sorted(back, key=lambda arrival: arrival.job.number)
 
 
-def average(arrivals: Sequence[Arrival], shares: Sequence[float] | FloatArray | IntArray) -> Weights:
-    """Return the weighted mean of what came back."""
-    return weighted_average([arrival.weights for arrival in arrivals], [float(s) for s in shares])
+def average(world: World, arrivals: Sequence[Arrival]) -> Weights:
+    """Return the mean of what came back, weighted by what the learners hold."""
+    held = [float(world.held[arrival.job.learner]) for arrival in arrivals]
+    return weighted_average([arrival.weights for arrival in arrivals], held)
 
 
 def blended(world: World, arrivals: Sequence[Arrival], rule: Average) -> Weights:
-    """Return the present model moved by what came back, averaged by one of the product's rules.
-
-    Parameters
-    ----------
-    world : World
-        All began with its model.
-    arrivals : sequence of Arrival
-        What came back.
-    rule : Average
-        The paper's or FedNova's.
-    """
+    """Return the present model moved by what came back, averaged by one of the product's rules."""
     works = [Work(a.job.epochs, len(a.job.rows), int(world.held[a.job.learner])) for a in arrivals]
     mix = blend(rule, works)
     whole = sum(mix.weights)
-    return moved(
-        world.model, arrivals, [w / whole * f for w, f in zip(mix.weights, mix.factors, strict=True)]
-    )
+    scale = [w / whole * f for w, f in zip(mix.weights, mix.factors, strict=True)]
+    return moved(world.model, arrivals, scale)
 
 
-def moved(model: Weights, arrivals: Sequence[Arrival], scale: FloatArray | Sequence[float]) -> Weights:
+def moved(model: Weights, arrivals: Sequence[Arrival], scale: Sequence[float]) -> Weights:
     """Return a model moved by scaled changes, in double precision."""
     new: Weights = []
     for i, w in enumerate(model):
         change = np.zeros(w.shape)
         for s, arrival in zip(scale, arrivals, strict=True):
-            change += float(s) * (arrival.weights[i].astype(np.float64) - arrival.start[i])
+            change += s * (arrival.weights[i].astype(np.float64) - arrival.job.start[i])
         new.append((w + change).astype(w.dtype))
     return new
 
 
-def held_by(world: World, arrivals: Sequence[Arrival]) -> IntArray:
-    """Return n_k of the learners that came back."""
-    return world.held[[a.job.learner for a in arrivals]]
+def aged(world: World, arrival: Arrival, power: float) -> float:
+    """Return how much an old start counts: (staleness + 1)^-power."""
+    return float((1 + world.version - arrival.job.version) ** -power)
 
 
 def epoch_seconds(world: World, epochs: int = 1) -> FloatArray:
     """Return how long each learner takes for some epochs on all its data."""
-    return world.seconds(np.full(len(world), epochs, dtype=np.int64), world.held)
+    return world.seconds(np.full(len(world), epochs), world.held)
 
 
-def fill(world: World, seconds: float, most: int, *label: int, proximal: float = 0.0) -> list[Job]:
+def fill(world: World, seconds: float, most: int, number: int, proximal: float = 0.0) -> list[Job]:
     """Give each learner what fits into a time: epochs on all its data, or one on as many samples as fit.
 
     Parameters
@@ -101,8 +134,8 @@ def fill(world: World, seconds: float, most: int, *label: int, proximal: float =
         The time.
     most : int
         Most epochs of a learner.
-    *label : int
-        By which samples are drawn where not all fit: the round's number.
+    number : int
+        Of the round, by which samples are drawn where not all fit.
     proximal : float
         mu of FedProx.
     """
@@ -116,5 +149,27 @@ def fill(world: World, seconds: float, most: int, *label: int, proximal: float =
         if whole:
             jobs.append(world.send(k, int(whole), proximal=proximal))
         elif part:
-            jobs.append(world.send(k, 1, world.choose(k, int(part), *label), proximal=proximal))
+            jobs.append(world.send(k, 1, world.choose(k, int(part), number), proximal=proximal))
     return jobs
+
+
+def repeat(world: World, plan: Solution, rule: Average, *, least_s: float = 0.0) -> None:
+    """Carry out one plan round after round, with other samples each time.
+
+    Parameters
+    ----------
+    world : World
+        Where.
+    plan : Solution
+        Epochs and samples of each learner.
+    rule : Average
+        By which the replies are averaged.
+    least_s : float
+        How long a round lasts at least.
+    """
+
+    def ask(number: int) -> list[Job]:
+        tasks = enumerate(zip(plan.epochs.tolist(), plan.samples.tolist(), strict=True))
+        return [world.send(k, tau, world.choose(k, d, number)) for k, (tau, d) in tasks if tau]
+
+    play(world, ask, lambda back: blended(world, back, rule), least_s=least_s)

@@ -100,33 +100,26 @@ def names_of(profile: Profile) -> tuple[str, ...]:
     return profile.rivals or tuple(RIVALS)
 
 
-def tuning_bouts(profile: Profile, setting: Setting, rival: str, store: Store) -> list[Bout]:
-    """Return the bouts that choose a rival's setting, as far as they are known by now.
+def tuning(profile: Profile, setting: Setting, rival: str, store: Store) -> tuple[list[Bout], int | None]:
+    """Return the bouts that choose a rival's setting, as far as they are known by now, and the choice.
 
     One after the other: where one has reached the last target, those that follow are cut short at that time,
     because they would not be chosen. So the choice is the same as without the cut.
     """
-    bouts: list[Bout] = []
     if profile.tuning_seed is None:
-        return bouts
+        return [], 0
+    bouts: list[Bout] = []
+    marks: list[tuple[float, ...]] = []
     until_s: float | None = None
     for choice in range(len(RIVALS[rival])):
         bouts.append(Bout(setting, rival, choice, profile.tuning_seed, until_s))
         outcome = store.outcome(bouts[-1])
         if outcome is None:
-            break
+            return bouts, None
+        marks.append(mark(outcome))
         if (last := outcome["reached"][-1]) is not None:
             until_s = float(last["time_s"])
-    return bouts
-
-
-def chosen(profile: Profile, setting: Setting, rival: str, store: Store) -> int | None:
-    """Return which of a rival's settings is reported; None while that is not known."""
-    if profile.tuning_seed is None:
-        return 0
-    outcomes = [store.outcome(bout) for bout in tuning_bouts(profile, setting, rival, store)]
-    marks = [mark(outcome) for outcome in outcomes if outcome is not None]
-    return marks.index(min(marks)) if len(marks) == len(RIVALS[rival]) else None
+    return bouts, marks.index(min(marks))
 
 
 def mark(outcome: Outcome) -> tuple[float, ...]:
@@ -141,11 +134,10 @@ def planned(profile: Profile, store: Store) -> tuple[list[Bout], int]:
     later = 0
     for setting in profile.settings:
         for rival in names_of(profile):
-            tuning = tuning_bouts(profile, setting, rival, store)
-            bouts += tuning
-            choice = chosen(profile, setting, rival, store)
+            tried, choice = tuning(profile, setting, rival, store)
+            bouts += tried
             if choice is None:
-                later += len(RIVALS[rival]) - len(tuning) + len(profile.seeds)
+                later += len(RIVALS[rival]) - len(tried) + len(profile.seeds)
             else:
                 bouts += [Bout(setting, rival, choice, seed) for seed in profile.seeds]
     return bouts, later
@@ -168,7 +160,7 @@ def hold(profile: Profile, store: Store, show: Show, workers: int = 0, address: 
         An existing Ray cluster; empty: Ray on this machine.
     """
     bouts, later = planned(profile, store)
-    if not later and all(store.outcome(bout) is not None for bout in bouts):
+    if all(store.outcome(bout) is not None for bout in bouts):
         return
     show("starting Ray", 0, len(bouts) + later)
     with ray_session(workers, address) as ray:
@@ -176,13 +168,12 @@ def hold(profile: Profile, store: Store, show: Show, workers: int = 0, address: 
         flying: dict[Any, Bout] = {}
         while True:
             bouts, later = planned(profile, store)
-            busy = set(flying.values())
             todo = [bout for bout in bouts if store.outcome(bout) is None]
             show("fighting", len(bouts) - len(todo), len(bouts) + later)
-            if not todo and not later:
+            if not todo:
                 return
-            for bout in [bout for bout in todo if bout not in busy][: slots - len(flying)]:
-                flying[remote.remote(bout)] = bout
+            waiting = [bout for bout in todo if bout not in flying.values()]
+            flying |= {remote.remote(bout): bout for bout in waiting[: slots - len(flying)]}
             ready: list[Any] = []
             while not ready:
                 ready, _ = ray.wait(list(flying), num_returns=1, timeout=_TICK_S)

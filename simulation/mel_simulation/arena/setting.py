@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from flwr_mel.devices import Device
 from flwr_mel.paper import PAPER_CLASSES, PaperFleet
 from mel_simulation.arena.tasks import TASKS, Task, task_of
 from mel_simulation.scenario.partition import partition
-from mel_simulation.scenario.phones import PhoneFleet
+from mel_simulation.scenario.phones import phone_fleet
 
 FLEETS = ("paper", "phones", "spread", "spread-far")
 #: How data are split: by chance, by Dirichlet's distribution over the labels, by speaker, or so that the last
@@ -76,7 +75,7 @@ class Setting:
     power_w: float = 1.0
     throttled: bool = False
     jitter: float = 0.0
-    data_dir: str = field(default="", compare=False)
+    data_dir: str = ""
 
     def __post_init__(self) -> None:
         for key, value, choices in (("task", self.task, TASKS), ("fleet", self.fleet, FLEETS)):
@@ -95,16 +94,15 @@ class Setting:
         if not rising or not all(0 < target < 1 for target in self.targets):
             raise complain("targets", "rising accuracies between 0 and 1", self.targets)
         if self.split not in (IID, SPEAKERS, RARE):
-            number("split", _alpha(self.split), above=0)
+            number("split", self.alpha, above=0)
 
-    @classmethod
-    def parse(cls, values: dict[str, Any], data_dir: str = "") -> Setting:
-        """Read a table of a profile."""
-        known = {f for f in cls.__dataclass_fields__ if f != "data_dir"}
-        unknown = values.keys() - known
-        if unknown:
-            raise complain("setting", f"made of {', '.join(sorted(known))}", sorted(unknown)[0])
-        return cls(**values, data_dir=data_dir)
+    @property
+    def alpha(self) -> float:
+        """Dirichlet's concentration."""
+        try:
+            return float(self.split)
+        except ValueError:
+            raise complain("split", "iid, speakers, rare or a number", self.split) from None
 
     @property
     def job(self) -> Task:
@@ -113,12 +111,12 @@ class Setting:
 
     def parts(self, seed: int) -> list[IntArray]:
         """Return the rows that each learner holds."""
-        return list(_parts(self.task, self.data_dir, self.samples, self.split, self.learners, seed))
+        return _parts(self, seed)
 
     def devices(self, seed: int) -> list[Device]:
         """Return the learners' devices."""
         if self.fleet == "phones":
-            return PhoneFleet(seed, self.learners).devices(1)
+            return phone_fleet(seed, self.learners)
         devices = list(PaperFleet(seed, self.learners, 0.0, 0.0, 0.0).devices(1))
         return devices if self.fleet == "paper" else _spread(devices, self.fleet == "spread-far")
 
@@ -147,28 +145,19 @@ def _spread(devices: list[Device], far: bool) -> list[Device]:
     ]
 
 
-def _alpha(split: str) -> float:
-    try:
-        return float(split)
-    except ValueError:
-        raise complain("split", "iid, speakers, rare or a number", split) from None
-
-
 @lru_cache(maxsize=8)
-def _parts(
-    task: str, data_dir: str, samples: int, split: str, learners: int, seed: int
-) -> tuple[IntArray, ...]:
+def _parts(setting: Setting, seed: int) -> list[IntArray]:
     """Split the data; all rivals meet the same parts, and Dirichlet's take half a second to make."""
-    labels = task_of(task, data_dir, samples).labels
-    if split == SPEAKERS:
-        parts = _by_group(labels.astype(np.int64), learners, seed)
-    elif split == RARE:
-        parts = _rare(labels.astype(np.int64), learners, seed)
+    labels = setting.job.labels.astype(np.int64)
+    if setting.split == SPEAKERS:
+        parts = _by_group(labels, setting.learners, seed)
+    elif setting.split == RARE:
+        parts = _rare(labels, setting.learners, seed)
     else:
-        parts = partition(labels, learners, None if split == IID else _alpha(split), seed)
+        parts = partition(labels, setting.learners, None if setting.split == IID else setting.alpha, seed)
     for part in parts:
         part.setflags(write=False)
-    return tuple(parts)
+    return parts
 
 
 def _rare(labels: IntArray, learners: int, seed: int) -> list[IntArray]:
@@ -240,7 +229,10 @@ def read_profile(path: Path, data_dir: str = "") -> Profile:
     unknown = content.keys() - {"seeds", "tuning-seed", "rivals", "setting"}
     if unknown or not content.get("setting") or not content.get("seeds"):
         raise complain(str(path), "made of seeds, tuning-seed, rivals and [[setting]]", sorted(content))
-    settings = tuple(Setting.parse(table, data_dir) for table in content["setting"])
+    known = Setting.__dataclass_fields__.keys() - {"data_dir"}
+    for key in (key for table in content["setting"] for key in table if key not in known):
+        raise complain("setting", f"made of {', '.join(sorted(known))}", key)
+    settings = tuple(Setting(**table, data_dir=data_dir) for table in content["setting"])
     seeds, tuning = tuple(content["seeds"]), content.get("tuning-seed")
     if tuning in seeds:
         raise complain("tuning-seed", "none of the seeds that are reported", tuning)

@@ -15,6 +15,8 @@ from mel_simulation.arena.rivals import OURS, RIVALS, server_of
 from mel_simulation.arena.run import mark, read_outcomes
 
 Row = dict[str, Any]
+#: What is compared, and how it is called.
+COSTS = {"time_s": "time", "energy_j": "energy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,19 @@ class Ratio:
     missed: int = 0
     p: float = 1.0
 
+    @classmethod
+    def of(cls, logs: Sequence[float], never: int, missed: int) -> Ratio:
+        """Return the mean and interval of the logarithms of single seeds' ratios."""
+        if not logs:
+            return cls()
+        middle, n = mean(logs), len(logs)
+        if n < 2:
+            return cls(exp(middle), pairs=n, never=never, missed=missed)
+        error = stdev(logs) / sqrt(n)
+        half = float(t.ppf(0.975, n - 1)) * error
+        p = 2 * float(t.sf(abs(middle) / error, n - 1)) if error else float(not middle)
+        return cls(exp(middle), exp(middle - half), exp(middle + half), n, never, missed, p)
+
     @property
     def verdict(self) -> str:
         """Return "ours" or "rival" where the interval leaves no doubt, else "open"; "-" without data."""
@@ -56,13 +71,9 @@ class Ratio:
     def __str__(self) -> str:
         if not self.pairs:
             return "-"
-        sign = "≥ " if self.never and not self.missed else "≤ " if self.missed and not self.never else ""
-        return f"{sign}{self.value:.2f}"
-
-    @property
-    def interval(self) -> str:
-        """The ratio with its interval."""
-        return f"{self} ({self.low:.2f} to {self.high:.2f})" if self.pairs > 1 else str(self)
+        sign = "≥" if self.never and not self.missed else "≤" if self.missed and not self.never else ""
+        interval = f" ({self.low:.2f}-{self.high:.2f})" if self.pairs > 1 else ""
+        return f"{sign}{self.value:.2f}{interval}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +82,12 @@ class Arena:
 
     about: Row
     rows: tuple[Row, ...]
-    _bouts: dict[tuple[str, str], list[Row]] = field(init=False, default_factory=dict)
+    _bouts: dict[tuple[str, str], dict[int, list[Row]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            self._bouts.setdefault((row["setting"]["name"], row["rival"]), []).append(row)
+            of_seeds = self._bouts.setdefault((row["setting"]["name"], row["rival"]), {})
+            of_seeds.setdefault(row["seed"], []).append(row)
 
     @classmethod
     def read(cls, path: Path) -> Arena:
@@ -84,71 +96,61 @@ class Arena:
         return cls(about, tuple(rows))
 
     @property
-    def names(self) -> list[str]:
-        """All contestants, in the order of the registry."""
-        return [name for name in RIVALS if name in self.about["rivals"]]
+    def settings(self) -> list[str]:
+        """Names of the settings."""
+        return [setting["name"] for setting in self.about["settings"]]
+
+    @property
+    def ours(self) -> list[str]:
+        """Our contestants, in the order of the registry."""
+        return [name for name in OURS if name in self.about["rivals"]]
 
     @property
     def rivals(self) -> list[str]:
-        """Those that are not ours."""
-        return [name for name in self.names if name not in OURS]
+        """All others."""
+        return [name for name in RIVALS if name in self.about["rivals"] and name not in OURS]
 
-    def goal(self, setting: str) -> int:
-        """Return the target by which all are compared: the last that half of the bouts reached."""
-        rows = [row for rival in self.names for row in self.reported(setting, rival)]
-        targets = next(each["targets"] for each in self.about["settings"] if each["name"] == setting)
-        reached = [
-            i
-            for i in range(len(targets))
-            if rows and mean(row["reached"][i] is not None for row in rows) >= 0.5
-        ]
-        return max(reached, default=0)
-
-    def reported(self, setting: str, rival: str) -> list[Row]:
-        """Return a rival's bouts with the seeds that are reported."""
-        return [row for row in self._bouts.get((setting, rival), []) if row["seed"] in self.about["seeds"]]
-
-    def pick(self, setting: str, beside: str) -> str:
-        """Return which of ours is compared with a contestant: the best one with the same server."""
-        alike = [name for name in self.names if name in OURS and server_of(name) == server_of(beside)]
-        return self.best(setting, alike) or next(iter(alike), "")
+    def reported(self, setting: str, rival: str) -> dict[int, Row]:
+        """Return a contestant's bouts by seed."""
+        found = self._bouts.get((setting, rival), {})
+        return {seed: found[seed][0] for seed in self.about["seeds"] if seed in found}
 
     def best(self, setting: str, among: Sequence[str]) -> str:
-        """Return the best of some contestants on the tuning seed; empty: not known."""
+        """Return the best of some contestants on the tuning seed; the first one if nothing was tuned."""
         tuned = [
-            (mark(row), rival)
-            for rival in among
-            for row in self._bouts.get((setting, rival), [])
-            if row["seed"] == self.about["tuning_seed"]
+            (mark(row), name)
+            for name in among
+            for row in self._bouts.get((setting, name), {}).get(self.about["tuning_seed"], [])
         ]
-        return min(tuned)[1] if tuned else ""
+        return min(tuned)[1] if tuned else next(iter(among), "")
 
-    def ratio(self, setting: str, rival: str, target: int, what: str, ours: str = "") -> Ratio:
+    def ratio(self, setting: str, rival: str, what: str, ours: str = "", target: int = -1) -> Ratio:
         """Compare a rival with one of ours.
 
         Parameters
         ----------
         setting, rival : str
             Names; an empty rival compares with nothing.
-        target : int
-            Which of the setting's targets.
         what : str
             "time_s" or "energy_j".
         ours : str
-            Which of ours; empty: see `pick`.
+            Which of ours; empty: the best one with the same server.
+        target : int
+            Which of the setting's targets; by default the last one.
         """
         if not rival:
             return Ratio()
-        mine = {row["seed"]: row for row in self.reported(setting, ours or self.pick(setting, rival))}
-        theirs = {row["seed"]: row for row in self.reported(setting, rival)}
+        alike = [name for name in self.ours if server_of(name) == server_of(rival)]
+        mine = self.reported(setting, ours or self.best(setting, alike))
+        theirs = self.reported(setting, rival)
         logs, never, missed = [], 0, 0
-        for seed in sorted(mine.keys() & theirs.keys()):
+        for seed in mine.keys() & theirs.keys():
             (a, done), (b, reached) = (cost(each[seed], target, what) for each in (mine, theirs))
             if done or reached:
                 logs.append(log(b / a))
                 never += not reached
                 missed += not done
-        return _ratio(logs, never, missed)
+        return Ratio.of(logs, never, missed)
 
 
 def cost(row: Row, target: int, what: str) -> tuple[float, bool]:
@@ -160,25 +162,9 @@ def cost(row: Row, target: int, what: str) -> tuple[float, bool]:
     return float(at_s if what == "time_s" else energy_j), False
 
 
-def _ratio(logs: Sequence[float], never: int, missed: int) -> Ratio:
-    if not logs:
-        return Ratio()
-    middle, n = mean(logs), len(logs)
-    if n < 2:
-        return Ratio(exp(middle), pairs=n, never=never, missed=missed)
-    error = stdev(logs) / sqrt(n)
-    half = float(t.ppf(0.975, n - 1)) * error
-    p = 2 * float(t.sf(abs(middle) / error, n - 1)) if error else float(not middle)
-    return Ratio(exp(middle), exp(middle - half), exp(middle + half), n, never, missed, p)
-
-
 def corrected(ratios: Sequence[Ratio]) -> list[str]:
     """Return the verdicts that remain when many comparisons are judged at once (Holm, 5 %)."""
-    remain = []
     line = sorted((r for r in ratios if r.pairs > 1), key=lambda r: r.p)
-    for i, ratio in enumerate(line):
-        if ratio.p > 0.05 / (len(line) - i):
-            break
-        if ratio.verdict in ("ours", "rival"):
-            remain.append(ratio.verdict)
-    return remain
+    beyond = (i for i, ratio in enumerate(line) if ratio.p > 0.05 / (len(line) - i))
+    sure = next(beyond, len(line))
+    return [ratio.verdict if i < sure else "open" for i, ratio in enumerate(line)]

@@ -7,7 +7,6 @@ written into `World.log`, from which `mel_simulation.arena.audit` computes every
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
@@ -42,6 +41,8 @@ class Job:
         What it spends.
     proximal : float
         mu of FedProx.
+    start : list of arrays
+        The model it begins with.
     """
 
     number: int
@@ -53,6 +54,7 @@ class Job:
     due_s: float
     energy_j: float
     proximal: float
+    start: Weights
 
     def spent_j(self, now: float) -> float:
         """Return what has been spent by now, evenly over its time."""
@@ -67,14 +69,13 @@ class Arrival:
     ----------
     job : Job
         What it was asked.
-    start, weights : list of arrays
-        The model it began with and the one it made of it.
+    weights : list of arrays
+        The model that it made.
     loss : float
         Mean over its last epoch.
     """
 
     job: Job
-    start: Weights
     weights: Weights
     loss: float
 
@@ -134,9 +135,8 @@ class World:
         self.round_s = float(self.seconds(np.ones(len(self), dtype=np.int64), self.held).max())
         self.horizon_s = setting.rounds * self.round_s
         self._end_s = min(until_s, self.horizon_s)
-        self._flying: list[tuple[float, int]] = []
-        self._jobs: dict[int, tuple[Job, Weights]] = {}
-        self._busy: dict[int, int] = {}
+        #: By number, in the order of sending.
+        self._jobs: dict[int, Job] = {}
         self._sent, self._spent_j = 0, 0.0
         self._reached = False
         self._look(0.0)
@@ -162,10 +162,6 @@ class World:
         """Return what each learner would spend."""
         return self.costs.energy_j(epochs, samples)
 
-    def idle(self, learner: int) -> bool:
-        """Whether a learner has nothing to do."""
-        return learner not in self._busy
-
     def send(self, learner: int, epochs: int, rows: IntArray | None = None, *, proximal: float = 0.0) -> Job:
         """Give a learner work, from the present model.
 
@@ -178,22 +174,18 @@ class World:
         proximal : float
             mu of FedProx.
         """
-        if not self.idle(learner):
-            raise RuntimeError(f"learner {learner} is busy with job {self._busy[learner]}")
+        if busy := [job.number for job in self._jobs.values() if job.learner == learner]:
+            raise RuntimeError(f"learner {learner} is busy with job {busy[0]}")
         rows = self.parts[learner] if rows is None else rows
-        some = np.zeros(len(self), dtype=np.int64)
-        many = some.copy()
-        some[learner], many[learner] = epochs, len(rows)
+        tau, d = np.full(len(self), epochs), np.full(len(self), len(rows))
         factor = self.setting.factor(self.seed, self._sent)
-        takes = factor * float(self.seconds(some, many)[learner])
-        costs = factor * float(self.joules(some, many)[learner])
+        due_s = self.now + factor * float(self.seconds(tau, d)[learner])
+        costs = factor * float(self.joules(tau, d)[learner])
         job = Job(
-            self._sent, learner, epochs, rows, self.version, self.now, self.now + takes, costs, proximal
+            self._sent, learner, epochs, rows, self.version, self.now, due_s, costs, proximal, self.model
         )
         self._sent += 1
-        self._busy[learner] = job.number
-        self._jobs[job.number] = (job, self.model)
-        heapq.heappush(self._flying, (job.due_s, job.number))
+        self._jobs[job.number] = job
         self._note("send", job)
         return job
 
@@ -207,29 +199,24 @@ class World:
     def wait(self, until_s: float = inf) -> Arrival | None:
         """Let time pass until a learner is back; None if none is by then, or the bout is over."""
         until_s = min(until_s, self._end_s)
-        while self._flying and self._flying[0][1] not in self._jobs:
-            heapq.heappop(self._flying)  # called off
-        due = self._flying[0][0] if self._flying else inf
-        if due > until_s:
-            if until_s < inf:
-                self._pass(until_s)
+        job = min(self._jobs.values(), key=lambda job: (job.due_s, job.number), default=None)
+        if job is None or job.due_s > until_s:
+            self._pass(until_s)
             return None
-        self._pass(due)
+        self._pass(job.due_s)
         if self.over:
             return None
-        _, number = heapq.heappop(self._flying)
-        job, start = self._jobs.pop(number)
-        del self._busy[job.learner]
+        del self._jobs[job.number]
         self._spent_j += job.energy_j
         self._note("arrive", job)
-        rng = np.random.default_rng([self.seed, 7, number])
-        weights, loss = self.task.train(start, job.rows, job.epochs, rng, job.proximal)
-        return Arrival(job, start, weights, loss)
+        rng = np.random.default_rng([self.seed, 7, job.number])
+        weights, loss = self.task.train(job.start, job.rows, job.epochs, rng, job.proximal)
+        return Arrival(job, weights, loss)
 
     def call_off(self, job: Job) -> None:
         """Stop a job; what it has spent is spent."""
         if job.number in self._jobs:
-            del self._jobs[job.number], self._busy[job.learner]
+            del self._jobs[job.number]
             spent = job.spent_j(self.now)
             self._spent_j += spent
             self._note("stop", replace(job, energy_j=spent))
@@ -239,13 +226,25 @@ class World:
         self.model, self.version = self.server(self.model, weights), self.version + 1
         self.log.append(Event("model", self.now, version=self.version))
 
+    def reached(self) -> list[dict[str, float] | None]:
+        """Return time and energy to each target; None: not reached."""
+        firsts = (
+            next((look for look in self.looks if look.accuracy >= target), None)
+            for target in self.setting.targets
+        )
+        return [None if look is None else {"time_s": look.at_s, "energy_j": look.energy_j} for look in firsts]
+
+    def points(self) -> list[list[float]]:
+        """Return time, accuracy and energy of all looks."""
+        return [[look.at_s, look.accuracy, look.energy_j] for look in self.looks]
+
     def energy_j(self) -> float:
         """Return what all have spent by now."""
         return self._spent_at(self.now)
 
     def _spent_at(self, at_s: float) -> float:
         # In the order of sending: sums of floats depend on it.
-        return self._spent_j + sum(job.spent_j(at_s) for job, _ in self._jobs.values())
+        return self._spent_j + sum(job.spent_j(at_s) for job in self._jobs.values())
 
     def _pass(self, until_s: float) -> None:
         """Move the clock, looking at the model on the way."""
@@ -256,15 +255,12 @@ class World:
         self.now = self.looks[-1].at_s if self._reached else until_s
 
     def _look(self, at_s: float) -> None:
-        last = self.looks[-1] if self.looks else None
-        same = last is not None and last.version == self.version
-        accuracy = last.accuracy if last is not None and same else self.task.evaluate(self.model)
+        last = self.looks[-1:]
+        same = last and last[0].version == self.version
+        accuracy = last[0].accuracy if same else self.task.evaluate(self.model)
         self.looks.append(Look(at_s, accuracy, self._spent_at(at_s), self.version))
         self._reached = accuracy >= self.setting.targets[-1]
 
     def _note(self, what: str, job: Job) -> None:
-        self.log.append(
-            Event(
-                what, self.now, job.number, job.learner, job.epochs, len(job.rows), job.version, job.energy_j
-            )
-        )
+        facts = (job.number, job.learner, job.epochs, len(job.rows), job.version, job.energy_j)
+        self.log.append(Event(what, self.now, *facts))

@@ -9,47 +9,31 @@ from typing import Annotated
 import typer
 
 from flwr_mel._validate import complain, count
-from flwr_mel.tools.shell import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
+from flwr_mel.tools.shell import bad_input, console, missing_packages, note, stop
+from mel_simulation.cli.many import Known, RayAddress, Workers, help_on, profile_argument, why_stopped
 from mel_simulation.cli.progress import progress
 
 EXAMPLES = (
     "Examples:\n\nflwr-mel arena quick\n\nflwr-mel arena full --data-dir data --out results/arena\n\n"
     "It may be killed at any time; the same command continues."
 )
-_PROFILES = Path(__file__).parents[1] / "arena" / "profiles"
+_FOLDER = Path(__file__).parents[1] / "arena" / "profiles"
+_PROFILES = {path.stem: path for path in sorted(_FOLDER.glob("*.toml"))}
 
 app = typer.Typer(add_completion=False)
-
-
-def _names() -> dict[str, str]:
-    """Return the profiles of the package, each with its first comment."""
-    return {
-        path.stem: path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
-        for path in sorted(_PROFILES.glob("*.toml"))
-    }
-
-
-def _complete(begun: str) -> list[str]:
-    return [name for name in _names() if name.startswith(begun)]
 
 
 @app.command(
     epilog=EXAMPLES,
     help="Compare our schemes with other methods, on one virtual clock.\n\n"
     "Time and energy to an accuracy are compared on paired seeds. Results: OUT/arena.jsonl, one line per "
-    "bout; OUT/ARENA.md and OUT/figures/arena.png; OUT/logs has the events of every bout.\n\nProfiles:"
-    + "".join(f"\n\n{name}: {text}" for name, text in _names().items()),
+    "bout; OUT/ARENA.md and OUT/figures/arena.png; OUT/logs has the events of every bout.\n\n"
+    + help_on(_PROFILES),
 )
 def arena(
-    profile: Annotated[
-        str,
-        typer.Argument(help=f"A TOML file, or a profile: {', '.join(_names())}.", autocompletion=_complete),
-    ] = "quick",
+    profile: Annotated[str, profile_argument(_PROFILES)] = "quick",
     out: Annotated[Path | None, typer.Option(help="Where results go; default: runs/arena-NAME.")] = None,
-    known: Annotated[
-        list[Path] | None,
-        typer.Option("--from", help="Results whose bouts need not be held again; may be repeated."),
-    ] = None,
+    known: Known = None,
     data_dir: Annotated[
         str,
         typer.Option(
@@ -57,16 +41,16 @@ def arena(
             "fashion-mnist; tinyshakespeare.txt. Default: the cache, or a download."
         ),
     ] = "",
-    workers: Annotated[int, typer.Option(help="Bouts at a time; 0: one per CPU.")] = 0,
-    ray_address: Annotated[str, typer.Option(envvar="RAY_ADDRESS", help="Existing Ray cluster.")] = "",
+    workers: Workers = 0,
+    ray_address: RayAddress = "",
 ) -> None:
     """Hold an arena."""
-    file = _PROFILES / f"{profile}.toml" if profile in _names() else Path(profile)
+    file = _PROFILES.get(profile, Path(profile))
     where = (out or Path("runs") / f"arena-{file.stem}").resolve()
     with bad_input({"data_dir": "--data-dir", "results": "--from"}):
         count("--workers", workers)
         if not file.is_file():
-            raise complain("profile", f"one of {', '.join(_names())}, or a TOML file", profile)
+            raise complain("profile", f"one of {', '.join(_PROFILES)}, or a TOML file", profile)
         data = str(Path(data_dir).resolve()) if data_dir else ""
         try:
             _hold(file, where, data, workers, ray_address, known or ())
@@ -86,16 +70,9 @@ def _hold(
         profile, store = read_profile(file, data_dir), run.Store(where, known)
         for notice in sorted({setting.job.notice for setting in profile.settings} - {""}):
             note(notice)
-        failed = ""
-        try:
-            run.hold(profile, store, show, workers, ray_address)
-        except BrokenBout as error:
-            failed = f"the arena failed: {error}"
-        except KeyboardInterrupt:
-            failed = "interrupted"
+        why, code = why_stopped(lambda: run.hold(profile, store, show, workers, ray_address), BrokenBout)
         results = store.collect(profile)
-        if failed:
-            code = INTERRUPTED if failed == "interrupted" else FAILED
-            stop(f"{failed}. Finished bouts are in {results}; the same command continues", code)
+        if why:
+            stop(f"{why}. Finished bouts are in {results}; the same command continues", code)
     paths = page.write(verdict.Arena.read(results), where)
     typer.echo("\n".join(map(str, [results, *paths])))

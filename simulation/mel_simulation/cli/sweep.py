@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,8 @@ import typer
 from rich.console import Console
 
 from flwr_mel._validate import count
-from flwr_mel.tools.shell import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
+from flwr_mel.tools.shell import bad_input, console, missing_packages, note, stop
+from mel_simulation.cli.many import Known, RayAddress, Workers, help_on, profile_argument, why_stopped
 from mel_simulation.cli.progress import progress
 from mel_simulation.sweep.cells import Cell, profiles, read_sweep
 
@@ -20,37 +20,26 @@ EXAMPLES = (
     "flwr-mel sweep paper --from results/paper.jsonl --from results/headline.jsonl\n\n"
     "flwr-mel sweep mine.toml\n\nIt may be killed at any time; the same command continues."
 )
-_PROFILES = "".join(f"\n\n{name}: {text}" for name, (_, text) in profiles().items())
 
 app = typer.Typer(add_completion=False)
-
-
-def _complete(begun: str) -> list[str]:
-    return [name for name in profiles() if name.startswith(begun)]
 
 
 @app.command(
     epilog=EXAMPLES,
     help="Run a grid of simulations: schemes, limits, staleness, hand-outs, seeds, baselines.\n\n"
     "The argument is a profile or a TOML file. Cells with the same training are computed once. "
-    f"Results: OUT/results.jsonl, one line per cell.\n\nProfiles:{_PROFILES}",
+    f"Results: OUT/results.jsonl, one line per cell.\n\n{help_on(profiles())}",
 )
 def sweep(
-    config: Annotated[
-        str,
-        typer.Argument(help=f"A TOML file, or a profile: {', '.join(profiles())}.", autocompletion=_complete),
-    ],
+    config: Annotated[str, profile_argument(profiles())],
     out: Annotated[Path | None, typer.Option(help="Where results go; default: runs/sweep-NAME.")] = None,
-    known: Annotated[
-        list[Path] | None,
-        typer.Option("--from", help="Results whose cells need not be computed again; may be repeated."),
-    ] = None,
+    known: Known = None,
     data_dir: Annotated[str, typer.Option(help="Directory of idx files.")] = "",
-    workers: Annotated[int, typer.Option(help="Trainings at a time; 0: one per CPU.")] = 0,
-    ray_address: Annotated[str, typer.Option(envvar="RAY_ADDRESS", help="Existing Ray cluster.")] = "",
+    workers: Workers = 0,
+    ray_address: RayAddress = "",
 ) -> None:
     """Run a grid of simulations."""
-    path = profiles()[config][0] if config in profiles() else Path(config)
+    path = profiles().get(config, Path(config))
     where = (out or Path("runs") / f"sweep-{path.stem}").resolve()
     with bad_input({"data_dir": "--data-dir", "results": "--from"}):
         count("--workers", workers)
@@ -91,21 +80,13 @@ def compute(
         except ImportError as error:
             missing_packages("sweep", error, "simulation")
         results = Results(out, known)
-        logging.getLogger("mel_simulation").addHandler(logging.NullHandler())  # the notice is shown here
         notice = " ".join({text for cell in cells if (text := dataset_of(cell.config).notice)})
         if notice:
             note(notice)
-        failed = ""
-        try:
-            run.sweep(cells, results, show, workers, ray_address)
-        except run.SweepError as error:
-            failed = f"the sweep failed: {error}"
-        except KeyboardInterrupt:
-            failed = "interrupted"
+        why, code = why_stopped(lambda: run.sweep(cells, results, show, workers, ray_address), run.SweepError)
         file = results.collect(cells, notice)
-        if failed:
+        if why:
             done = sum(cell.key in results.rows for cell in cells)
-            kept = f"{done} of {len(cells)} cells are in {file}; the same command continues"
-            stop(f"{failed}. {kept}", INTERRUPTED if failed == "interrupted" else FAILED)
+            stop(f"{why}. {done} of {len(cells)} cells are in {file}; the same command continues", code)
         show("done", len(cells), len(cells))
     return file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,6 @@ from flwr_mel.allocation import AllocationProblem
 from flwr_mel.allocation.problem import NO_LIMIT
 from flwr_mel.devices import Measured
 from flwr_mel.tools.fleetfile import Fleet, write_fleet
-from flwr_mel.tools.recommend import Candidate
-from flwr_mel.tools.recommend_command import Setup
 from mel_simulation.cli.sweep import compute
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.job import dataset_of, total_samples
@@ -25,9 +23,9 @@ from mel_simulation.sweep.results import read_results
 def run_trials(
     names: Sequence[str],
     problem: AllocationProblem,
-    rule: Candidate,
-    staleness: Sequence[int],
-    setup: Setup,
+    cells: Sequence[tuple[int, int]],
+    settings: Mapping[str, Any],
+    data_dir: str,
 ) -> tuple[list[dict[str, Any]], str]:
     """Simulate a fleet with several c; return the rows of the sweep and the notice about the data.
 
@@ -40,36 +38,33 @@ def run_trials(
         Of the learners.
     problem : AllocationProblem
         Costs and limits.
-    rule : Candidate
-        Its hand-out and objective; its own c does not matter.
-    staleness : sequence of int
-        The c to try.
-    setup : Setup
-        Cycles, seeds and data.
+    cells : sequence of (c, seed)
+        One simulation each.
+    settings : mapping
+        Mode, cycles and hand-out, as `RunConfig` names them.
+    data_dir : str
+        Of MNIST's files; "": the usual place.
     """
-    folder = str(Path(setup.data_dir).resolve()) if setup.data_dir else ""
-    base: dict[str, Any] = {"mode": setup.mode, "dataset": setup.dataset, "data-dir": folder}
+    folder = str(Path(data_dir).resolve()) if data_dir else ""
+    base: dict[str, Any] = {"mode": settings["mode"], "data-dir": folder}
     data = RunConfig.parse(base)
     cost = problem.total_samples / total_samples(data)
     with tempfile.TemporaryDirectory(prefix="mel-trials-") as scratch:
         fleet = Path(scratch) / "fleet.toml"
         fleet.write_text(write_fleet(scaled(names, problem, cost)), encoding="utf-8")
         base |= {
-            "cycles": setup.cycles,
+            **settings,
             "learners": len(problem),
             "cycle-time": problem.cycle_time_s,
             "fleet": str(fleet),
             "min-samples": max(1, round(problem.min_samples / cost)),
-            "scheme": rule.scheme,
         }
-        base |= {"handout": str(rule.handout)} if rule.handout else {}
-        cells = [
-            Cell.parse({**base, "staleness": c, "seed": seed})
-            for c in staleness
-            for seed in range(setup.seeds)
-        ]
+        every = []
+        for c, seed in cells:
+            own = {"scheme": "ha-asyn" if c else "ha-sync", "staleness": c, "seed": seed}
+            every.append(Cell.parse(base | own))
         screen = Console(stderr=True, highlight=False)
-        rows = read_results(compute(cells, Path(scratch) / "out", screen))
+        rows = read_results(compute(every, Path(scratch) / "out", screen))
     return rows, dataset_of(data).notice
 
 

@@ -56,9 +56,8 @@ def _about(rows: Sequence[Row]) -> str:
     )
 
 
-def final_accuracy(results: Sequence[Row]) -> Figure:
+def final_accuracy(rows: Sequence[Row]) -> Figure:
     """Draw accuracy after 6 and 12 cycles against T, a column per E (figure14label)."""
-    rows = trained(plain(results))
     energies = sorted({setting(row)[1] for row in rows})
     after = [n for n in (6, 12) if any(len(row["accuracy"]) >= n for row in rows)]
     figure, panels = style.canvas(len(after), len(energies), sharey="row", sharex=True)
@@ -95,9 +94,9 @@ def _against_time(axes: Axes, rows: Sequence[Row], cycle: int) -> list[float]:
     return seen
 
 
-def progression(results: Sequence[Row]) -> Figure:
+def progression(rows: Sequence[Row]) -> Figure:
     """Draw accuracy against cycles for T = 10 and 20, a column per E (figure07label)."""
-    rows = [row for row in trained(plain(results)) if setting(row)[0] in (10.0, 20.0)]
+    rows = [row for row in rows if setting(row)[0] in (10.0, 20.0)]
     times, energies = (sorted({setting(row)[i] for row in rows}) for i in (0, 1))
     figure, panels = style.canvas(len(times), len(energies), sharey=True, sharex=True)
     for line, time in zip(panels, times, strict=True):
@@ -121,9 +120,8 @@ def progression(results: Sequence[Row]) -> Figure:
     return figure
 
 
-def updates_to_target(results: Sequence[Row]) -> Figure:
+def updates_to_target(rows: Sequence[Row]) -> Figure:
     """Draw the number of updates to 95.5 % and 97.3 % per T and c (figure15label, figure16label)."""
-    rows = trained(plain(results))
     energies = sorted({setting(row)[1] for row in rows})
     figure, panels = style.canvas(len(_TARGETS), len(energies), sharey=True)
     for line, goal in zip(panels, _TARGETS, strict=True):
@@ -166,9 +164,9 @@ def _bars(axes: Axes, rows: Sequence[Row], goal: float) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def gain_of_asynchrony(results: Sequence[Row]) -> Figure:
+def gain_of_asynchrony(rows: Sequence[Row]) -> Figure:
     """Draw the accuracy that c > 0 gains over c = 0 after half of the cycles against tau*/floor(tau*)."""
-    rows = [row for row in trained(plain(results)) if family(row) == "HA"]
+    rows = [row for row in rows if family(row) == "HA"]
     figure, panels = style.canvas(1, 1, width=style.PAGE, height=2.8)
     axes, energies = panels[0][0], sorted({setting(row)[1] for row in rows})
     for ((_, energy), _), group in by(rows, lambda r: (setting(r), r["config"]["seed"])).items():
@@ -184,24 +182,23 @@ def gain_of_asynchrony(results: Sequence[Row]) -> Figure:
     marks = zip(energies, style.MARKERS, strict=False)
     entries += [style.entry(f"E = {e:g} J", color=style.GREY, marker=m, ls="", mfc="none") for e, m in marks]
     style.legend(figure, entries, "When does asynchrony pay?", 0.85)
-    about = (
-        "Accuracy with c > 0 minus that with c = 0, after half of the cycles; a point per T, E, c and seed."
-    )
-    style.footer(figure, f"{about} {_about(rows)}")
+    about = "Accuracy with c > 0 minus that with c = 0, after half of the cycles; a point per T, E, c and"
+    style.footer(figure, f"{about} seed. {_about(rows)}")
     return figure
 
 
-FIGURES: dict[str, Callable[[Sequence[Row]], Figure]] = {
-    "final_accuracy": final_accuracy,
-    "progression": progression,
-    "updates_to_target": updates_to_target,
-    "gain_of_asynchrony": gain_of_asynchrony,
-}
+FIGURES: tuple[Callable[[Sequence[Row]], Figure], ...] = (
+    final_accuracy,
+    progression,
+    updates_to_target,
+    gain_of_asynchrony,
+)
 
 
 def draw(results: Sequence[Row], out: Path) -> list[Path]:
     """Draw the figures as PNG, if there are cells of the paper; the same rows give the same bytes."""
-    if not trained(plain(results)):
+    rows = trained(plain(results))
+    if not rows:
         return []
     with style.style():
-        return [style.save(make(results), out, name) for name, make in FIGURES.items()]
+        return [style.save(make(rows), out, make.__name__) for make in FIGURES]

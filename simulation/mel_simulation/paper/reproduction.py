@@ -10,12 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flwr_mel._files import atomically
-from mel_simulation.pages import fill
+from mel_simulation.pages import fill, write_page
 from mel_simulation.paper import on_engine, tables
 from mel_simulation.paper.figures import draw
 from mel_simulation.paper.statements import Grid
-from mel_simulation.sweep.results import Row, read_results
+from mel_simulation.sweep.results import Row, read_about, read_results
 
 #: Committed results of the reproduction.
 SOURCES = ("headline", "past", "paper")
@@ -35,8 +34,6 @@ def blocks(rows: Sequence[Row], paths: Sequence[Path], varied: Sequence[Row] = (
         found["variations"] = tables.variations(grid, varied)
     if any(row["config"]["handout"] != "proportional" for row in rows):
         found["rules"] = tables.rules(rows)
-    if tables.compared(rows):
-        found["baselines"] = tables.baselines(rows)
     return found
 
 
@@ -54,13 +51,12 @@ def update(results: Path, docs: Path, readme: Path) -> None:
 
 def write(directory: Path) -> Path:
     """Write the tables and figures of a sweep into its directory."""
-    rows = read_results(directory)
-    parts = [f"# Reproduction: {directory.name}"]
-    parts += [f"![{path.stem}](figures/{path.name})" for path in draw(rows, directory / "figures")]
-    found = blocks(rows, [directory / "results.jsonl"])
-    parts += [f"## {name}\n\n{text}" for name, text in found.items()]
-    atomically(directory / "REPRODUCTION.md", lambda file: file.write("\n\n".join(parts) + "\n"))
-    return directory / "REPRODUCTION.md"
+    rows, page = read_results(directory), directory / "REPRODUCTION.md"
+    results = directory / "results.jsonl"
+    title, notice = f"Reproduction: {directory.name}", read_about(results)["notice"].partition(".")[0]
+    title += f" ({notice})" if notice else ""
+    write_page(page, title, draw(rows, directory / "figures"), blocks(rows, [results]))
+    return page
 
 
 if __name__ == "__main__":

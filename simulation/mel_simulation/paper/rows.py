@@ -64,12 +64,6 @@ def family(row: Row) -> str:
     return str(row["config"]["scheme"][:2]).upper()
 
 
-def rule(row: Row) -> str:
-    """Name how a heterogeneity-aware scheme allocates: its hand-out, and exclusion."""
-    config = row["config"]
-    return str(config["handout"]) + (", stragglers out" if config["exclude"] == "optimal" else "")
-
-
 def method(row: Row) -> str:
     """Name a cell: a scheme with its c or frugality, or a baseline with its epochs."""
     config = row["config"]
@@ -78,7 +72,7 @@ def method(row: Row) -> str:
     if config["scheme"] == RATE:
         return f"rate, f = {config.get('frugality', 0.0):g}"
     name = f"{family(row)}-Asyn c = {cap(row)}" if cap(row) else f"{family(row)}-Sync"
-    return name if rule(row) == "proportional" else f"{name}, {rule(row)}"
+    return name if config["handout"] == "proportional" else f"{name}, {config['handout']}"
 
 
 def server(row: Row) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import TypeAlias
 
 from mel_simulation.paper.rows import cap, family, plain, seeds_by_position, setting
@@ -83,19 +84,19 @@ class Claim:
     check: Check
 
 
-def after(row: Row, cycles: int) -> float | None:
-    """Accuracy in percent after some cycles; None if the cell has none."""
-    return 100 * row["accuracy"][cycles - 1] if len(row["accuracy"]) >= cycles else None
+def after(row: Row, cycles: int) -> float:
+    """Accuracy in percent after some cycles; 0 if the cell has none."""
+    return 100 * row["accuracy"][cycles - 1] if len(row["accuracy"]) >= cycles else 0.0
 
 
-def updates_to(row: Row, percent: float) -> int | None:
-    """Global updates until an accuracy is reached; None if it is not."""
-    return next((i for i, a in enumerate(row["accuracy"], start=1) if 100 * a >= percent), None)
+def updates_to(row: Row, percent: float) -> float:
+    """Global updates until an accuracy is reached; infinite if it is not."""
+    return next((i for i, a in enumerate(row["accuracy"], start=1) if 100 * a >= percent), inf)
 
 
-def least_updates(rows: dict[int, Row], cs: Sequence[int], percent: float) -> int | None:
-    """Return the fewest updates of these c to an accuracy."""
-    return min((n for c in cs if (n := updates_to(rows[c], percent)) is not None), default=None)
+def against(ours: float, sync: float) -> str:
+    """Return two numbers of updates in words."""
+    return " against ".join("never" if n == inf else str(n) for n in (ours, sync))
 
 
 def by_seed(limits: Sequence[tuple[float, float]], cs: Sequence[int], judge: Judge, unit: str = "") -> Check:
@@ -117,9 +118,8 @@ def fewer_updates(time_s: float, energy_j: float, cs: Sequence[int], percent: fl
     """HA-Asyn with one of these c needs fewer updates to an accuracy than HA-Sync."""
 
     def judge(rows: dict[int, Row]) -> tuple[bool, str]:
-        sync, best = updates_to(rows[0], percent), least_updates(rows, cs, percent)
-        truth = best is not None and (sync is None or best < sync)
-        return truth, f"{best or 'never'} against {sync or 'never'}"
+        sync, best = updates_to(rows[0], percent), min(updates_to(rows[c], percent) for c in cs)
+        return best < sync, against(best, sync)
 
     return by_seed([(time_s, energy_j)], (0, *cs), judge)
 
@@ -135,10 +135,10 @@ def reaches(
     """HA-Asyn with every one of these c reaches an accuracy; HA-Sync may have to stay below one."""
 
     def judge(rows: dict[int, Row]) -> tuple[bool, str]:
-        ours = [after(rows[c], cycles) or 0.0 for c in cs]
+        ours = [after(rows[c], cycles) for c in cs]
         truth, text = all(a >= percent for a in ours), ", ".join(f"{a:.2f}" for a in ours)
         if sync_below is not None:
-            sync = after(rows[0], cycles) or 0.0
+            sync = after(rows[0], cycles)
             truth, text = truth and sync < sync_below, f"{text} (sync {sync:.2f})"
         return truth, text
 
@@ -149,7 +149,7 @@ def ahead(time_s: float, energy_j: float, cs: Sequence[int], points: float, cycl
     """HA-Asyn with every one of these c is ahead of HA-Sync by more than some points."""
 
     def judge(rows: dict[int, Row]) -> tuple[bool, str]:
-        gains = [(after(rows[c], cycles) or 0.0) - (after(rows[0], cycles) or 0.0) for c in cs]
+        gains = [after(rows[c], cycles) - after(rows[0], cycles) for c in cs]
         return all(g > points for g in gains), ", ".join(f"{g:+.2f}" for g in gains)
 
     return by_seed([(time_s, energy_j)], (0, *cs), judge, " points")
@@ -159,7 +159,7 @@ def best_staleness(time_s: float, energy_j: float, *, sync: bool, cycles: int = 
     """HA-Sync has the best final accuracy of c = 0 to 5, or has not."""
 
     def judge(rows: dict[int, Row]) -> tuple[bool, str]:
-        final = {c: after(row, cycles) or 0.0 for c, row in rows.items()}
+        final = {c: after(row, cycles) for c, row in rows.items()}
         top = max(final, key=lambda c: (final[c], -c))
         return (top == 0) is sync, f"c = {top} ({final[top]:.2f} %, sync {final[0]:.2f} %)"
 
@@ -170,9 +170,8 @@ def as_few_updates(energy_j: float, percent: float) -> Check:
     """HA-Sync needs as few updates to an accuracy as any c of 1 to 5, at T = 25, 30 and 35."""
 
     def judge(rows: dict[int, Row]) -> tuple[bool, str]:
-        sync, rest = updates_to(rows[0], percent), least_updates(rows, range(1, 6), percent)
-        truth = sync is not None and rest is not None and sync <= rest
-        return truth, f"T={setting(rows[0])[0]:g}: {sync or 'never'} against {rest or 'never'}"
+        sync, rest = updates_to(rows[0], percent), min(updates_to(rows[c], percent) for c in range(1, 6))
+        return sync <= rest < inf, f"T={setting(rows[0])[0]:g}: {against(sync, rest)}"
 
     return by_seed([(time_s, energy_j) for time_s in (25.0, 30.0, 35.0)], range(6), judge)
 
@@ -186,23 +185,26 @@ def _aware_beats_unaware(grid: Grid) -> Finding:
     """HA-Sync beats HU-Sync everywhere after 12 cycles; HU cannot start on several occasions."""
     keys = [key for key in grid.rows if key[:2] == ("HA", 0) and ("HU", *key[1:]) in grid.rows]
     pairs = [[after(grid.rows[kind, *key[1:]], 12) for kind in ("HA", "HU")] for key in keys]
-    truths = tuple(ha is not None and (hu is None or ha > hu) for ha, hu in pairs)
-    stuck = sum(hu is None for _, hu in pairs)
+    truths = tuple(ha > hu for ha, hu in pairs)
+    stuck = sum(not hu for _, hu in pairs)
     text = f"HA-Sync is ahead in {sum(truths)} of {len(truths)} cells; HU-Sync cannot start in {stuck}"
     return Finding(text if truths else "", truths)
 
 
 def _largest_gain(grid: Grid) -> Finding:
     """The largest reduction in updates over all cells and the accuracies that the paper names."""
+    pairs = [
+        (key, row, grid.rows["HA", 0, *key[2:]])
+        for key, row in grid.rows.items()
+        if key[0] == "HA" and key[1] and ("HA", 0, *key[2:]) in grid.rows
+    ]
     best, text = 0.0, ""
-    pairs = [(key, ("HA", 0, *key[2:])) for key in grid.rows if key[0] == "HA" and key[1]]
-    pairs = [(key, base) for key, base in pairs if base in grid.rows]
-    for key, base in pairs:
+    for (_, c, time_s, energy_j, _), row, base in pairs:
         for percent in (94.0, 95.0, 95.5, 97.0, 97.3):
-            sync, ours = updates_to(grid.rows[base], percent), updates_to(grid.rows[key], percent)
-            if sync and ours and 1 - ours / sync > best:
-                best = 1 - ours / sync
-                cell = f"{percent:g} % at T={key[2]:g}, E={key[3]:g}, c={key[1]}"
+            sync = updates_to(base, percent)
+            if sync < inf and 1 - updates_to(row, percent) / sync > best:
+                best = 1 - updates_to(row, percent) / sync
+                cell = f"{percent:g} % at T={time_s:g}, E={energy_j:g}, c={c}"
                 text = f"up to {100 * best:.0f} % fewer updates ({cell})"
     return Finding(text, (best >= 0.25,) if pairs else ())
 

@@ -22,7 +22,6 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#7F7F7F"
 COLOURS = (BLACK, BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, GREY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
-LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)), (0, (7, 2)))
 #: Widths of one and two columns, inches.
 COLUMN, PAGE = 3.5, 7.16
 

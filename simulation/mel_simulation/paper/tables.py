@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -21,8 +21,6 @@ from mel_simulation.paper.rows import (
     is_like,
     median,
     method,
-    rule,
-    seeds_by_position,
     server,
     setting,
     trained,
@@ -33,17 +31,19 @@ from mel_simulation.sweep.results import Row, read_about, read_results
 
 def sources(paths: Sequence[Path]) -> str:
     """Return the files, their cells and the versions that computed them."""
-    rows = []
+    rows, others = [], set()
     for path in paths:
         about, cells = read_about(path), read_results(path)
         versions = dict(about["versions"])
-        ours = versions.pop("flwr-mel")
-        old = sum(map(seeds_by_position, cells))
-        mixed = f"{ours} ({old} cells by 0.1)" if old and not ours.startswith("0.1") else ours
-        others = ", ".join(f"{name} {version}" for name, version in versions.items())
+        ours = Counter(row["version"] for row in cells)
+        several = len(ours) > 1
+        mixed = ", ".join(f"{name} ({n} cells)" if several else name for name, n in sorted(ours.items()))
+        del versions["flwr-mel"]
+        others.add(", ".join(f"{name} {version}" for name, version in versions.items()))
         data = about["notice"].split(".")[0] or "full MNIST"
-        rows.append([f"`{path.name}`", f"{len(cells)} of {about['cells']}", mixed, data, others])
-    return markdown_table(["file", "cells", "flwr-mel", "data", "other packages"], rows)
+        rows.append([f"`{path.name}`", f"{len(cells)} of {about['cells']}", mixed, data])
+    table = markdown_table(["file", "cells", "flwr-mel", "data"], rows)
+    return f"{table}\n\nOther packages: {'; '.join(sorted(others))}."
 
 
 def verdicts(grid: Grid) -> str:
@@ -93,81 +93,54 @@ def _as_the_papers(rows: Sequence[Row]) -> list[Row]:
 
 
 def rules(results: Iterable[Row]) -> str:
-    """Compare rules and averages with the paper's at the same data, T, E and c, seed by seed."""
-    rows = [r for r in trained(results) if not r["config"]["baseline"] and family(r) == "HA"]
-    rows = [r for r in rows if r["config"]["exclude"] == "infeasible" and cap(r) in (0, 2)]
-    groups = by(rows, lambda r: (_data(r), cap(r), rule(r), str(r["config"]["average"])))
+    """Compare hand-outs and averages with the paper's on shipped data at the same T, E and c."""
+    alike = {"mode": "pl", "baseline": "", "exclude": "infeasible"}
+    rows = [r for r in trained(results) if is_like(r, **alike) and family(r) == "HA" and cap(r) in (0, 2)]
+    groups = by(rows, lambda r: (*setting(r), cap(r), r["config"]["handout"], r["config"]["average"]))
     lines = []
-    for (data, c, how, average), group in groups.items():
-        papers = groups.get((data, c, "proportional", "data"), [])
+    for (time_s, energy_j, c, *rule), group in groups.items():
+        papers = groups.get((time_s, energy_j, c, "proportional", "data"), [])
         if papers and group is not papers:
-            joules = ", ".join(f"{_joules(some):.0f}" for some in (papers, group))
-            lines.append([data, str(c), how, average, joules, _against(papers, group)])
-    head = ["data", "c", "hand-out", "average", "J per cycle: paper's, this", "points against the paper's"]
-    return markdown_table(head, lines)
-
-
-def _joules(rows: Sequence[Row]) -> float:
-    """Return the mean energy of a cycle."""
-    return mean(float(np.mean([act["energy_j"] for act in row["acts"]])) for row in rows)
-
-
-def _data(row: Row) -> str:
-    time_s, energy_j = setting(row)
-    alpha = row["config"]["alpha"]
-    kept = f"FL, Dirichlet {alpha:g}" if alpha else "FL, IID"
-    return f"{kept if row['config']['mode'] == 'fl' else 'PL'}, T={time_s:g}, E={energy_j:g}"
+            joules = [
+                mean(act["energy_j"] for row in some for act in row["acts"]) for some in (papers, group)
+            ]
+            place = f"T={time_s:g}, E={energy_j:g}, c={c}"
+            lines.append([place, *rule, "{:.0f}, {:.0f}".format(*joules), _against(papers, group)])
+    return markdown_table(["limits", "hand-out", "average", "J per cycle: paper's, this", "points"], lines)
 
 
 def _against(papers: Sequence[Row], ours: Sequence[Row]) -> str:
-    """Return the difference of the last accuracies in points, and a verdict at the 5 % level (paired t)."""
+    """Return the difference of the last accuracies in points; bold at the 5 % level (paired t)."""
     base = {row["config"]["seed"]: row["accuracy"][-1] for row in papers}
-    gaps = [
-        100 * (r["accuracy"][-1] - base[r["config"]["seed"]]) for r in ours if r["config"]["seed"] in base
-    ]
-    if len(gaps) < 2 or not any(gaps):
+    pairs = [(row, base.get(row["config"]["seed"])) for row in ours]
+    gaps = [100 * (row["accuracy"][-1] - other) for row, other in pairs if other is not None]
+    if len(gaps) < 2:
         return "-"
     margin = stdev(gaps) / len(gaps) ** 0.5 * t.ppf(0.975, len(gaps) - 1)
-    verdict = "no clear difference" if abs(mean(gaps)) <= margin else "better" if mean(gaps) > 0 else "worse"
-    return f"{mean(gaps):+.2f} ± {stdev(gaps):.2f}, {verdict}"
-
-
-def compared(results: Iterable[Row]) -> list[Row]:
-    """Return the cells of README's comparison: shipped data, the paper's average, T = 10 s, E = 10 J."""
-    alike = {"mode": "pl", "average": "data", "exclude": "infeasible", "energy_spread": 2.5}
-    rows = [row for row in trained(results) if is_like(row, **alike) and setting(row) == (10.0, 10.0)]
-    return [row for row in rows if server(row) == "average"]
-
-
-def _range(values: Sequence[float]) -> str:
-    if not np.isfinite(values).all():
-        return "-"
-    return f"{median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
-
-
-def baselines(results: Iterable[Row], goal: float = 0.95) -> str:
-    """Return time and energy of the schemes and of baselines with three epochs."""
-    rows = [r for r in compared(results) if r["config"]["baseline"] or family(r) == "HA"]
-    groups = by(rows, lambda row: (server(row), method(row)))
-    shown = [key for key in groups if key[1] in ("HA-Sync", "HA-Asyn c = 2") or key[1].endswith("3 ep.")]
-    return _costs({key: groups[key] for key in shown}, goal)
+    mark = "**" if abs(mean(gaps)) > margin else ""
+    return f"{mark}{mean(gaps):+.2f} ± {stdev(gaps):.2f}{mark}"
 
 
 def paper_result(results: Iterable[Row], rates: Iterable[Row], goal: float = 0.955) -> str:
     """Return README's table: the profile `rate` beside the paper's schemes and FedAvg."""
+    alike = {"mode": "pl", "average": "data", "exclude": "infeasible", "energy_spread": 2.5}
+    rows = [row for row in trained(results) if is_like(row, **alike) and setting(row) == (10.0, 10.0)]
     shown = ("HA-Asyn c = 2", "HA-Sync", "FedAvg, waits, 3 ep.")
-    groups = by([*rates, *compared(results)], lambda row: (server(row), method(row)))
-    order = sorted(groups, key=lambda key: (not key[1].startswith("rate"), key[0] != "average", key))
-    return _costs({key: groups[key] for key in order if key[0] != "average" or key[1] in shown}, goal)
-
-
-def _costs(groups: Mapping[tuple[str, str], Sequence[Row]], goal: float) -> str:
-    """Return seconds and joules to an accuracy by (server, method)."""
+    groups = by(
+        [*rates, *(row for row in rows if server(row) == "average" and method(row) in shown)],
+        lambda row: (not method(row).startswith("rate"), server(row) != "average", server(row), method(row)),
+    )
     lines = []
-    for (how, name), group in groups.items():
+    for (_, _, how, name), group in groups.items():
         costs = [_range([cost_to(row, goal, cost) for row in group]) for cost in ("makespan_s", "energy_j")]
         broken = mean(act["broken"] for row in group for act in row["acts"])
         beyond = f"{broken:.0f} of {group[0]['config']['learners']}"
         lines.append([name, how, *costs, str(len(group)), beyond])
     head = ["", "server", f"s to {100 * goal:g} %", f"J to {100 * goal:g} %", "placements"]
     return markdown_table([*head, "learners beyond a limit"], lines)
+
+
+def _range(values: Sequence[float]) -> str:
+    if not np.isfinite(values).all():
+        return "-"
+    return f"{median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"

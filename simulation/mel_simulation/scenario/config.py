@@ -1,8 +1,8 @@
 """The run configuration: the one declaration of a run's options.
 
 Name, type, default, choices, range and help of every option are declared here. `flwr run -c` and
-`flwr-mel simulate` read them; ``python -m mel_simulation.cli.options`` writes them into
-``[tool.flwr.app.config]`` of pyproject.toml and the table of docs/SIMULATION.md (a test compares).
+`flwr-mel simulate` read them; ``python docs/options.py`` writes them into ``[tool.flwr.app.config]`` of
+pyproject.toml and the table of docs/SIMULATION.md (a test compares).
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from typing import Any
 
 from flwr_mel._validate import complain, count, number
 from flwr_mel.allocation.handout import Handout
-from flwr_mel.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact, Rate, SuggestImprove
 from flwr_mel.solvers.exact import Exclude
 from flwr_mel.solvers.schemes import Scheme, SchemeName, scheme
 from mel_simulation.scenario.data import DATASETS
 
-LAYERS = PAPER_LAYERS
 #: The scheme that chooses T, with `Rate`.
 RATE = "rate"
 #: Of FedAdam, beside its step: small steps need a small tau.
@@ -77,10 +75,6 @@ class RunConfig:
         0, f"K; 0: the nodes of the federation, with flwr-mel simulate {PAPER_LEARNERS}", least=0
     )
     fleet: str = option("", "a fleet file as for flwr-mel plan, with its own limits; empty: the paper's")
-    phones: bool = option(False, "learners are phones with measured speeds and links, without limits")
-    mobility: float = option(
-        0.0, "metres (standard deviation in x and y) that the paper's learners move between cycles", least=0
-    )
     dataset: str = option("mnist", "training data", choices=DATASETS)
     data_dir: str = option("", "directory of idx files; empty: cache, download, embedded subset")
     alpha: float = option(0.0, "FL: Dirichlet concentration of the labels over the learners; 0: IID", least=0)
@@ -121,27 +115,30 @@ class RunConfig:
 
     def unused(self) -> dict[str, str]:
         """Return the options that this run ignores, each with the rule that a change of it breaks."""
-        idle = {"eta": "left out without optimizer adam"} if self.optimizer == "average" else {}
+        idle = self._unused_by_the_scheme()
+        if self.optimizer == "average":
+            idle["eta"] = "left out without optimizer adam"
+        if self.mode == "pl":
+            idle["alpha"] = "left out in mode pl: learners hold no data"
+        if not self.energy:
+            idle["energy_spread"] = "left out where energy is 0"
+        if self.fleet:
+            own = ("energy", "energy_spread")
+            idle |= dict.fromkeys(own, "left out with a fleet, which has its own limits")
+        return idle
+
+    def _unused_by_the_scheme(self) -> dict[str, str]:
         if self.scheme == RATE:
             text = f"left out for {RATE}, which chooses T and samples"
-            return idle | dict.fromkeys(("staleness", "solver", "handout", "exclude", "samples"), text)
+            return dict.fromkeys(("staleness", "solver", "handout", "exclude", "samples"), text)
         which = SchemeName(self.scheme)
-        idle["frugality"] = f"left out for {which}"
+        idle = {"frugality": f"left out for {which}"}
         if which.synchronous and self.staleness:
             idle["staleness"] = f"left out or 0 for {which}"
         if not which.aware:
             idle |= dict.fromkeys(("solver", "handout"), f"left out for {which}: its batches are equal")
         if self.solver != "exact" or not which.aware:
             idle["exclude"] = "infeasible without the exact solver and an HA scheme"
-        if self.mode == "pl":
-            idle["alpha"] = "left out in mode pl: learners hold no data"
-        if not self.energy:
-            idle["energy_spread"] = "left out where energy is 0"
-        if self.fleet:
-            own = ("energy", "energy_spread", "mobility", "phones")
-            idle |= dict.fromkeys(own, "left out with a fleet, which has its own limits and links")
-        elif self.phones:
-            idle |= dict.fromkeys(("energy", "mobility"), "left out with phones")
         return idle
 
     @classmethod
@@ -152,12 +149,11 @@ class RunConfig:
         for key, value in values.items():
             if key not in known:
                 raise complain("run config", f"made of {', '.join(known)}", key)
-            kind = known[key].kind
-            # TOML writes 10 where a float is meant.
-            whole = kind is float and isinstance(value, int) and not isinstance(value, bool)
-            given[known[key].name] = float(value) if whole else value
-            if not whole and type(value) is not kind:
-                raise complain(key, f"of type {kind.__name__}", value)
+            each = known[key]
+            whole = each.kind is float and type(value) is int  # TOML has 10 where a float is meant
+            given[each.name] = float(value) if whole else value
+            if type(given[each.name]) is not each.kind:
+                raise complain(key, f"of type {each.kind.__name__}", value)
         return cls(**given)
 
     def as_dict(self) -> dict[str, Any]:
@@ -204,12 +200,9 @@ class Option:
             number(self.name, value, least=self.least, above=self.above)
 
 
-_KINDS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
-
-
 def options() -> tuple[Option, ...]:
     """Return all options in their order."""
-    return tuple(Option(f.name, _KINDS[str(f.type)], f.default, **f.metadata) for f in fields(RunConfig))
+    return tuple(Option(f.name, type(f.default), f.default, **f.metadata) for f in fields(RunConfig))
 
 
 def refuse_changed(config: Any, idle: Mapping[str, str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import logging
 import math
 import os
 import socket
@@ -21,8 +20,6 @@ import numpy.typing as npt
 
 from flwr_mel._text import message
 from flwr_mel._validate import NOTHING, InputError, complain, frozen
-
-logger = logging.getLogger(__name__)
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -108,9 +105,7 @@ def load(dataset: str, data_dir: Path | None = None, *, offline_ok: bool = True)
         why = f"The full {dataset} is not available: {message(error).rstrip('.')}. {_remedy(dataset)}"
         if dataset != "mnist" or not offline_ok:
             raise DataError(why) from error
-        data = replace(embedded(), notice=f"{embedded().notice} {why}")
-        logger.warning(data.notice)
-        return data
+        return replace(embedded(), notice=f"{embedded().notice} {why}")
     return read(dataset, cache_dir())
 
 

@@ -16,14 +16,14 @@ import numpy as np
 from flwr_mel._files import atomically
 from flwr_mel._validate import IntArray, complain
 from flwr_mel.allocation import AllocationProblem, allocate
+from flwr_mel.clientapp import describe
 from flwr_mel.costs import Workload
-from flwr_mel.cycle.fleet import LEAST_BEST
-from flwr_mel.paper import PAPER_SAMPLES, least_batch
-from flwr_mel.solvers.rate import best_round
-from flwr_mel.tools.fleetfile import Fleet
-from mel_simulation.scenario.config import LAYERS, RATE, RunConfig
+from flwr_mel.paper import PAPER_LAYERS, PAPER_SAMPLES, least_batch
+from flwr_mel.solvers.rate import LEAST, best_round
+from flwr_mel.tools.fleetfile import Fleet, Learner
+from mel_simulation.scenario.config import RATE, RunConfig
 from mel_simulation.scenario.data import Dataset, cache_dir, load
-from mel_simulation.scenario.fleet import VirtualFleet
+from mel_simulation.scenario.fleet import devices
 from mel_simulation.scenario.partition import partition
 
 #: Data that this process has, by name and directory.
@@ -54,7 +54,7 @@ def total_samples(config: RunConfig) -> int:
 def min_samples(config: RunConfig) -> int:
     """Return d_l: 100 per 60,000 samples unless given, and at most half an equal share; with rate 16."""
     if config.scheme == RATE:
-        return config.min_samples or LEAST_BEST
+        return config.min_samples or LEAST
     return config.min_samples or least_batch(total_samples(config), config.learners or 1)
 
 
@@ -71,7 +71,7 @@ def workload_of(config: RunConfig) -> Workload:
     """
     data = dataset_of(config)
     cost = config.sample_cost or (PAPER_SAMPLES / len(data.train_y) if data.embedded else 1.0)
-    base = Workload.mlp(LAYERS, ship_data=config.mode == "pl")
+    base = Workload.mlp(PAPER_LAYERS, ship_data=config.mode == "pl")
     return replace(
         base,
         operations_per_sample=base.operations_per_sample * cost,
@@ -103,9 +103,22 @@ def _partitions(labels: bytes, learners: int, alpha: float, seed: int) -> list[I
     return parts
 
 
-def held_by(config: RunConfig, learner: int) -> int | None:
-    """Return how many samples a learner holds; None in PL."""
-    return len(local_indices(config, learner)) if config.mode == "fl" else None
+@lru_cache(maxsize=4)
+def learners_of(config: RunConfig, cycle: int) -> tuple[Learner, ...]:
+    """Return the learners of a cycle; in FL none takes more samples than it holds."""
+    learners = devices(config, cycle)
+    if config.mode == "pl":
+        return learners
+    limited = []
+    for k, learner in enumerate(learners):
+        held, most = len(local_indices(config, k)), learner.max_samples
+        limited.append(replace(learner, max_samples=held if most is None else min(held, most)))
+    return tuple(limited)
+
+
+def capability(config: RunConfig, learner: int, cycle: int) -> dict[str, Any]:
+    """Return what a learner declares before a cycle."""
+    return describe(learners_of(config, cycle)[learner])
 
 
 def check_feasible(config: RunConfig) -> None:
@@ -135,20 +148,12 @@ def problem_of(config: RunConfig, cycle: int, order: Sequence[int] | None = None
     order : sequence of int, optional
         Of the learners; by default that of the fleet.
     """
-    order = range(config.learners) if order is None else order
-    devices = VirtualFleet(config.learners, config).devices(cycle)
-    fleet = Fleet([devices[k] for k in order])
-    held = [held_by(config, k) for k in order]
-    limits = [
-        [n for n in pair if n is not None]
-        for pair in zip([x.max_samples for x in fleet.learners], held, strict=True)
-    ]
-    return AllocationProblem(
-        fleet.coefficients(workload_of(config)),
-        config.cycle_time,
-        [x.energy_limit_j for x in fleet.learners],
+    learners = learners_of(config, cycle)
+    fleet = Fleet(learners if order is None else [learners[k] for k in order])
+    return fleet.problem(
+        workload=workload_of(config),
+        cycle_time_s=config.cycle_time,
         total_samples=total_samples(config),
         staleness=0 if config.scheme == RATE else config.scheme_object().staleness,
         min_samples=min_samples(config),
-        max_samples=[min(pair) if pair else None for pair in limits],
     )

@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from flwr_mel._validate import complain, count, number
+from flwr_mel.paper import PAPER_LAYERS
 
-LAYERS = (784, 300, 124, 60, 10)
+LAYERS = PAPER_LAYERS
 BATCH = 64
 LEARNING_RATE = 0.04
 
@@ -67,7 +67,7 @@ def initial_weights(seed: int, layers: Sequence[int] = LAYERS) -> Weights:
     list of ndarray
         ``[W1, b1, W2, b2, ...]`` in float32, ``W`` of shape (out, in) as in ``torch.nn.Linear``.
     """
-    generator = torch.Generator().manual_seed(count("seed", seed))
+    generator = torch.Generator().manual_seed(seed)
     weights: Weights = []
     for fan_in, fan_out in pairwise(layers):
         draw = torch.randn((fan_out, fan_in), generator=generator) * (2 / fan_in) ** 0.5
@@ -118,11 +118,8 @@ def train(
     loss : float
         Mean cross-entropy over the last epoch, each sample taken just before the step it is part of.
     """
-    _check(weights, x, y)
-    count("epochs", epochs, least=1)
-    count("batch", batch, least=1)
     # Divided by the full batch also where the last one is short: this *is* the scaling by n/batch.
-    step = -number("lr", lr, above=0.0) / batch
+    step = -lr / batch
     n = len(x)
     with single_thread(), torch.inference_mode():
         active = np.flatnonzero(x.max(axis=0))
@@ -166,7 +163,6 @@ def evaluate(weights: Weights, x: Bytes, y: Bytes) -> tuple[float, float]:
     accuracy : float
         Share of samples whose largest output is the label's, from 0 to 1.
     """
-    _check(weights, x, y)
     loss, right = 0.0, 0
     with single_thread(), torch.inference_mode():
         tensors = [torch.tensor(w) for w in weights]
@@ -270,11 +266,3 @@ def _unload(layers: list[torch.Tensor], weights: Weights, active: npt.NDArray[np
     for w in layers[1:]:
         result += [w[:, :-1].numpy().copy(), w[:, -1].numpy().copy()]
     return result
-
-
-def _check(weights: Weights, x: Bytes, y: Bytes) -> None:
-    """Check that weights, samples and labels fit together."""
-    if x.ndim != 2 or x.dtype != np.uint8 or not len(x) or x.shape[1] != weights[0].shape[1]:
-        raise complain("x", f"uint8 of shape (n, {weights[0].shape[1]})", f"{x.dtype} of shape {x.shape}")
-    if y.shape != (len(x),) or y.dtype != np.uint8 or int(y.max()) >= len(weights[-1]):
-        raise complain("y", f"uint8 labels below {len(weights[-1])}, one per row of x", f"{y.dtype}{y.shape}")

@@ -8,13 +8,12 @@ score for one twice as fast. Their energy was not measured: an operation costs a
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 import numpy as np
 
-from flwr_mel._validate import FloatArray, count, number
+from flwr_mel._validate import FloatArray
 from flwr_mel.devices import Device
 from flwr_mel.paper import PAPER_TX_POWER_W
 
@@ -26,96 +25,49 @@ _BITS_PER_KILOBYTE = 8e3
 _PHONES, _LINKS = 11, 12
 
 
-@dataclass(frozen=True, slots=True)
-class Phone:
-    """A model of the table.
+def phone_fleet(seed: int, learners: int) -> list[Device]:
+    """Draw phones from the table with equal chances, each with a rate of one of the measured links."""
+    table = phones()
+    middle = float(np.median([score for _, score in table]))
+    models = np.random.default_rng([seed, _PHONES]).integers(len(table), size=learners).tolist()
+    width = len(str(learners - 1))
+    return [
+        Device(
+            cpu_hz=MIDDLE_HZ * table[m][1] / middle,
+            rate_bps=float(rate),
+            tx_power_w=PAPER_TX_POWER_W,
+            capacitance=Device(MIDDLE_HZ, 1.0, 0.0).joules_per_operation,
+            exponent=0.0,
+            name=f"{table[m][0]} {k:0{width}d}",
+        )
+        for k, (m, rate) in enumerate(zip(models, _rates_bps(seed, learners), strict=True))
+    ]
 
-    Parameters
-    ----------
-    model : str
-        Its name.
-    year : int
-        In which it came.
-    score : float
-        Its relative speed.
-    """
 
-    model: str
-    year: int
-    score: float
+def _rates_bps(seed: int, learners: int) -> FloatArray:
+    """Draw the rates with which both ways take as long as down and up together."""
+    table = np.array(links())
+    kinds = np.random.default_rng([seed, _LINKS]).integers(len(table), size=learners)
+    down, down_sd, up, up_sd = table[kinds].T
+    draws = np.random.default_rng([seed, _LINKS, 1]).standard_normal((2, learners))
+    down = np.maximum(down + down_sd * draws[0], _LEAST_RATE * down)
+    up = np.maximum(up + up_sd * draws[1], _LEAST_RATE * up)
+    rates: FloatArray = 2 / (1 / down + 1 / up)
+    return rates
 
 
 @cache
-def phones() -> tuple[Phone, ...]:
-    """Return the table of phones, in the order of the source."""
-    return tuple(Phone(str(row[0]), int(row[1]), float(row[2])) for row in _table("phones.csv"))
+def phones() -> list[tuple[str, float]]:
+    """Return models and scores, in the order of the source."""
+    return [(model, float(score)) for model, _, score in _table("phones.csv")]
 
 
 @cache
-def links() -> tuple[tuple[float, float, float, float], ...]:
-    """Return mean and standard deviation of the rates down and up, in bits per second."""
-    rows = [[_BITS_PER_KILOBYTE * float(x) for x in row] for row in _table("links.csv")]
-    return tuple((down, down_sd, up, up_sd) for down, down_sd, up, up_sd in rows)
+def links() -> list[list[float]]:
+    """Return mean and standard deviation of the rates down, then up, in bits per second."""
+    return [[_BITS_PER_KILOBYTE * float(x) for x in row] for row in _table("links.csv")]
 
 
 def _table(name: str) -> list[list[str]]:
     text = files("mel_simulation.scenario").joinpath(name).read_text(encoding="utf-8")
     return list(csv.reader(line for line in text.splitlines() if not line.startswith("#")))[1:]
-
-
-@dataclass(frozen=True, slots=True)
-class PhoneFleet:
-    """Phones of one seed, cycle by cycle.
-
-    Models are drawn from the table with equal chances, each with one of the measured links; the link's rate
-    is drawn anew in each cycle. Everything is a function of the seed and the cycle alone.
-
-    Parameters
-    ----------
-    seed : int
-        One seed, one fleet.
-    learners : int
-        K.
-    middle_hz : float
-        Operations per second of the phone in the middle of the table.
-    """
-
-    seed: int = 0
-    learners: int = 20
-    middle_hz: float = MIDDLE_HZ
-
-    def __post_init__(self) -> None:
-        count("seed", self.seed)
-        count("learners", self.learners, least=1)
-        number("middle_hz", self.middle_hz, above=0)
-
-    def devices(self, cycle: int = 1) -> list[Device]:
-        """Return the learners as they are in a cycle, counted from 1."""
-        table, middle = phones(), float(np.median([phone.score for phone in phones()]))
-        rng = np.random.default_rng([self.seed, _PHONES])
-        models = rng.integers(len(table), size=self.learners).tolist()
-        width = len(str(self.learners - 1))
-        joules = Device(self.middle_hz, 1.0, 0.0).joules_per_operation
-        return [
-            Device(
-                cpu_hz=self.middle_hz * table[m].score / middle,
-                rate_bps=float(rate),
-                tx_power_w=PAPER_TX_POWER_W,
-                capacitance=joules,
-                exponent=0.0,
-                name=f"{table[m].model} {k:0{width}d}",
-            )
-            for k, (m, rate) in enumerate(zip(models, self.rates_bps(cycle), strict=True))
-        ]
-
-    def rates_bps(self, cycle: int = 1) -> FloatArray:
-        """Return the rates in a cycle: the one with which both ways take as long as down and up together."""
-        count("cycle", cycle, least=1)
-        table = np.array(links())
-        kinds = np.random.default_rng([self.seed, _LINKS]).integers(len(table), size=self.learners)
-        down, down_sd, up, up_sd = table[kinds].T
-        draws = np.random.default_rng([self.seed, _LINKS, cycle]).standard_normal((2, self.learners))
-        down = np.maximum(down + down_sd * draws[0], _LEAST_RATE * down)
-        up = np.maximum(up + up_sd * draws[1], _LEAST_RATE * up)
-        rates: FloatArray = 2 / (1 / down + 1 / up)
-        return rates

@@ -6,44 +6,46 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from flwr_mel._validate import InputError, Phrase, complain, count, number
+from flwr_mel._validate import InputError, Phrase, complain, count
 from mel_simulation.scenario.config import RunConfig, refuse_changed
 
 #: Options that came after the first results: keys of cells name them only where they are set.
-_LATER = {"phones": False, "optimizer": "average", "eta": 0.004, "frugality": 0.0}
+_LATER = {"optimizer": "average", "eta": 0.004, "frugality": 0.0}
+#: Former options, which had these values in all results that were kept: keys of cells still name them.
+_FORMER = {"mobility": 0.0, "proximal": 0.01}
+#: mu of FedProx.
+PROXIMAL = 0.01
 
 
 class Average(StrEnum):
     """How the learners' models become one."""
 
+    #: Weighted by samples, as the paper and FedAvg do.
     DATA = "data"
-    """Weighted by samples, as the paper and FedAvg do."""
+    #: Normalised by the number of steps (FedNova).
     NOVA = "nova"
-    """Normalised by the number of steps (FedNova)."""
-    HELD = "nova-held"
-    """Normalised by the number of steps, weighted by what learners hold."""
+    #: Equal weights.
     UNIFORM = "uniform"
-    """Equal weights."""
 
 
 class Baseline(StrEnum):
     """What a Flower user would do without allocation; equal batches d/K throughout."""
 
     NONE = ""
+    #: Fixed epochs; every round waits for the slowest, whatever it costs.
     WAIT = "fedavg"
-    """Fixed epochs; every round waits for the slowest, whatever it costs."""
+    #: Fixed epochs; learners that miss the deadline or their energy limit are not used.
     DROP = "fedavg-drop"
-    """Fixed epochs; learners that miss the deadline or their energy limit are not used."""
+    #: Up to the fixed epochs, as many as fit, with a proximal term.
     PROX = "fedprox"
-    """Up to the fixed epochs, as many as fit, with a proximal term."""
+    #: A random number of epochs among those that fit.
     PARTIAL = "partial"
-    """A random number of epochs among those that fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +62,12 @@ class Cell:
         See `Baseline`; empty: the scheme of the configuration.
     epochs : int
         Of the baselines.
-    proximal : float
-        mu of FedProx.
     """
 
     config: RunConfig
     average: Average = Average.DATA
     baseline: Baseline = Baseline.NONE
     epochs: int = 5
-    proximal: float = 0.01
 
     def __post_init__(self) -> None:
         for name, kind in (("average", Average), ("baseline", Baseline)):
@@ -76,14 +75,11 @@ class Cell:
                 raise complain(name, f"one of {', '.join(repr(str(o)) for o in kind)}", getattr(self, name))
             object.__setattr__(self, name, kind(getattr(self, name)))
         count("epochs", self.epochs, least=1)
-        number("proximal", self.proximal, least=0)
         idle = dict.fromkeys(("run_dir", "resume", "api", "target_accuracy"), "left out of a sweep")
         if self.baseline:
             rules = ("scheme", "staleness", "solver", "handout", "exclude")
             idle |= dict.fromkeys(rules, f"left out with baseline {str(self.baseline)!r}")
         refuse_changed(self.config, idle)
-        if self.baseline is not Baseline.PROX:
-            refuse_changed(self, {"proximal": f"left out without baseline {str(Baseline.PROX)!r}"})
         if not self.baseline:
             refuse_changed(self, {"epochs": "left out without a baseline"})
         if not self.config.learners:
@@ -105,8 +101,8 @@ class Cell:
         for key, default in _LATER.items():
             if values[key] == default:
                 del values[key]
-        own = {key: value for key, value in asdict(self).items() if key != "config"}
-        return {**values, **{k: str(v) if isinstance(v, StrEnum) else v for k, v in own.items()}}
+        own = {"average": str(self.average), "baseline": str(self.baseline), "epochs": self.epochs}
+        return {**values, **_FORMER, **own}
 
     @property
     def key(self) -> str:
@@ -157,13 +153,9 @@ def read_sweep(path: Path, data_dir: str = "") -> list[Cell]:
     return list(cells.values())
 
 
-def profiles() -> dict[str, tuple[Path, str]]:
-    """Return the sweeps of the package: their files, and the comment that each begins with."""
-    found = {}
-    for path in sorted((Path(__file__).parent / "profiles").glob("*.toml")):
-        first = path.read_text(encoding="utf-8").splitlines()[0]
-        found[path.stem] = (path, first.lstrip("# "))
-    return found
+def profiles() -> dict[str, Path]:
+    """Return the sweeps of the package."""
+    return {path.stem: path for path in sorted((Path(__file__).parent / "profiles").glob("*.toml"))}
 
 
 def _combinations(grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

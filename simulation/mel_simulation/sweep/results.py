@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import flwr_mel
 from flwr_mel._files import atomically
 from flwr_mel._validate import complain
 from mel_simulation.app.run_dir import versions
@@ -34,8 +35,9 @@ class Results:
             self.rows.setdefault(row["cell"], row)
 
     def add(self, cell: Cell, outcome: Row) -> None:
-        """Append a finished cell."""
-        self.rows[cell.key] = {"cell": cell.key, "config": cell.as_dict(), **outcome}
+        """Append a finished cell, with the version that computed it."""
+        known = {"cell": cell.key, "config": cell.as_dict(), "version": flwr_mel.__version__}
+        self.rows[cell.key] = {**known, **outcome}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(self.rows[cell.key], allow_nan=False) + "\n")
@@ -48,8 +50,9 @@ class Results:
 
     def collect(self, cells: Sequence[Cell], notice: str) -> Path:
         """Rewrite the file: a line about the sweep, then the finished cells in their order."""
-        about = {"versions": versions(), "notice": notice, "cells": len(cells)}
         rows = [self.rows[cell.key] for cell in cells if cell.key in self.rows]
+        ours = ", ".join(sorted({row["version"] for row in rows}))
+        about = {"versions": {**versions(), "flwr-mel": ours}, "notice": notice, "cells": len(cells)}
         text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in [{"about": about}, *rows])
         atomically(self.path, lambda f: f.write(text))
         return self.path
@@ -58,14 +61,16 @@ class Results:
 def read_results(path: Path) -> list[Row]:
     """Read the cells of a ``results.jsonl``, or of the directory that holds it.
 
-    A last line that a kill cut off is left out.
+    A last line that a kill cut off is left out. Rows without a version are older than this entry: all of
+    their file were computed by the version in its first line.
     """
     file = path / "results.jsonl" if path.is_dir() else path
     if not file.is_file():
         raise complain("results", "a results.jsonl, or a directory that holds one", str(path))
     lines = file.read_text(encoding="utf-8").split("\n")[:-1]
     rows = [json.loads(line) for line in lines if line.strip()]
-    return [row for row in rows if "about" not in row]
+    version = next((row["about"]["versions"]["flwr-mel"] for row in rows if "about" in row), "unknown")
+    return [{**row, "version": row.get("version", version)} for row in rows if "about" not in row]
 
 
 def read_about(path: Path) -> Row:

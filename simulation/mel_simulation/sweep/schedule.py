@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from flwr_mel._validate import IntArray
-from flwr_mel.allocation import AllocationProblem, Infeasible, Status, allocate
+from flwr_mel.allocation import AllocationProblem, Infeasible, Solution, Status, allocate
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
-from flwr_mel.cycle.plan import best_in_pace, draw_seed
-from flwr_mel.cycle.round_time import Pace
+from flwr_mel.cycle.plan import draw_seed
+from flwr_mel.cycle.round_time import Pace, best_in_pace
 from flwr_mel.solvers.equal import equal_batches
 from mel_simulation.scenario.config import RATE, RunConfig
-from mel_simulation.scenario.fleet import VirtualFleet
+from mel_simulation.scenario.fleet import names as names_of
 from mel_simulation.scenario.job import batch_size, dataset_of, problem_of
-from mel_simulation.sweep.cells import Baseline, Cell, digest
+from mel_simulation.sweep.cells import PROXIMAL, Baseline, Cell, digest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class Schedule:
     """All cycles of a cell; `trouble` says why there is none."""
 
     cycles: tuple[PlannedCycle, ...]
-    names: tuple[str, ...]
+    names: Sequence[str]
     trouble: str = ""
 
     def signature(self, cell: Cell) -> str:
@@ -62,14 +62,14 @@ class Schedule:
         ]
         sgd: tuple[Any, ...] = (batch_size(config), config.learning_rate, str(cell.average))
         sgd += (config.eta,) if config.optimizer == "adam" else ()
-        proximal = cell.proximal if cell.baseline is Baseline.PROX else 0.0
+        proximal = PROXIMAL if cell.baseline is Baseline.PROX else 0.0
         where = (config.mode, config.dataset, data.embedded, len(data.train_y), config.alpha, config.seed)
         return digest([tasks, sgd, proximal, where])
 
 
 def plan_schedule(cell: Cell) -> Schedule:
     """Plan all cycles of a cell."""
-    names, cycles = VirtualFleet(cell.config.learners, cell.config).names, []
+    names, cycles = names_of(cell.config), []
     # The strategy has its learners in the order of their names; ties and shards depend on it.
     order = list(range(len(names))) if cell.baseline else list(np.argsort(names))
     pace = Pace()
@@ -117,9 +117,7 @@ def _scheme(
     plan = allocate(problem, solver, throw=cycle == 1)
     if plan.status is Status.INFEASIBLE and plan.diagnosis is not None and plan.diagnosis.carried:
         plan = allocate(problem.replace(total_samples=plan.diagnosis.carried), solver)
-    facts = {"objective": str(plan.objective), "bound": plan.bound, "mean_epochs": plan.mean_epochs}
-    facts |= {"makespan_s": float(plan.time_s.max()), "energy_j": sum(plan.energy_j.tolist()), "broken": 0}
-    return plan.epochs, plan.samples, np.flatnonzero(plan.epochs), facts
+    return plan.epochs, plan.samples, np.flatnonzero(plan.epochs), _plan_facts(plan, str(plan.objective))
 
 
 def _rate(
@@ -131,9 +129,19 @@ def _rate(
     held = np.minimum(problem.max_samples, shared if cell.config.mode == "pl" else problem.max_samples)
     found, pace = best_in_pace(pace, costs, costs, limits, held, problem.min_samples, rate)
     plan = found.solution
-    facts = {"objective": str(rate), "bound": plan.bound, "mean_epochs": plan.mean_epochs, "broken": 0}
-    facts |= {"makespan_s": float(plan.time_s.max()), "energy_j": sum(plan.energy_j.tolist())}
+    facts = _plan_facts(plan, str(rate))
     return found.problem, plan.epochs, plan.samples, np.flatnonzero(plan.epochs), facts, pace
+
+
+def _plan_facts(plan: Solution, objective: str) -> dict[str, Any]:
+    return {
+        "objective": objective,
+        "bound": plan.bound,
+        "mean_epochs": plan.mean_epochs,
+        "makespan_s": float(plan.time_s.max()),
+        "energy_j": sum(plan.energy_j.tolist()),
+        "broken": 0,
+    }
 
 
 def _baseline(

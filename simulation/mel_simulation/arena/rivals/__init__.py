@@ -19,21 +19,10 @@ from mel_simulation.arena.rivals import (
 )
 from mel_simulation.arena.rivals.rival import Rival
 
+_PUBLISHED = (fedavg, fedavgm, fedadam, fedprox, fednova, tifl, oort, fedzero, fedasync, fedbuff, fedcompass)
 #: Settings of every rival, the usual one first. All have the same number, so that all are tuned alike.
 RIVALS: dict[str, tuple[Rival, ...]] = {
-    **fedavg.RIVALS,
-    **fedavgm.RIVALS,
-    **fedadam.RIVALS,
-    **fedprox.RIVALS,
-    **fednova.RIVALS,
-    **tifl.RIVALS,
-    **oort.RIVALS,
-    **fedzero.RIVALS,
-    **fedasync.RIVALS,
-    **fedbuff.RIVALS,
-    **fedcompass.RIVALS,
-    **ours.RIVALS,
-    **rate.RIVALS,
+    name: tuple(choices) for file in (*_PUBLISHED, ours, rate) for name, choices in file.RIVALS.items()
 }
 #: Which of them are ours.
 OURS = (*ours.RIVALS, *rate.RIVALS)
@@ -43,6 +32,3 @@ def server_of(name: str) -> str:
     """Return how a contestant's server moves: "plain", "momentum" or "adam"."""
     kind = type(RIVALS[name][0])
     return {fedavgm.FedAvgM: "momentum", fedadam.FedAdam: "adam"}.get(kind, "plain")
-
-
-__all__ = ["OURS", "RIVALS", "Rival", "server_of"]

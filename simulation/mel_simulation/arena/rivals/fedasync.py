@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mel_simulation.arena.world import World
+from mel_simulation.arena.rounds import aged, keep_busy
+from mel_simulation.arena.world import Arrival, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +36,16 @@ class FedAsync:
 
     def run(self, world: World) -> None:
         """Keep all learners busy; mix in what arrives."""
-        for k in range(len(world)):
-            world.send(k, self.epochs, proximal=self.proximal)
-        while not world.over:
-            arrival = world.wait()
-            if arrival is None:
-                return
-            staleness = world.version - arrival.job.version
-            weight = self.mixing * (staleness + 1) ** -self.age
+
+        def mix(arrival: Arrival) -> None:
+            weight = self.mixing * aged(world, arrival, self.age)
             new = [
                 ((1 - weight) * old.astype(np.float64) + weight * mine).astype(old.dtype)
                 for old, mine in zip(world.model, arrival.weights, strict=True)
             ]
             world.publish(new)
-            world.send(arrival.job.learner, self.epochs, proximal=self.proximal)
+
+        keep_busy(world, self.epochs, mix, proximal=self.proximal)
 
 
-RIVALS = {
-    "fedasync": (FedAsync(), FedAsync(0.9), FedAsync(0.3), FedAsync(0.6, epochs=3)),
-}
+RIVALS = {"fedasync": (FedAsync(), FedAsync(0.9), FedAsync(0.3), FedAsync(0.6, epochs=3))}

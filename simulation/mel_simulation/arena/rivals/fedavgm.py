@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_mel._validate import FloatArray
 from mel_simulation.arena.rivals.fedavg import FedAvg
 from mel_simulation.arena.rivals.rival import Rival
 from mel_simulation.arena.world import World
@@ -35,35 +34,16 @@ class FedAvgM:
 
     def run(self, world: World) -> None:
         """Let the rival run in a world whose server has momentum."""
-        world.server = Momentum(self.momentum)
+        changes = [np.zeros(w.shape) for w in world.model]
+
+        def step(model: Weights, wanted: Weights) -> Weights:
+            """Every step is its change and a share of the step before."""
+            for i, (old, new) in enumerate(zip(model, wanted, strict=True)):
+                changes[i] = self.momentum * changes[i] + (new.astype(np.float64) - old)
+            return [(old + change).astype(old.dtype) for old, change in zip(model, changes, strict=True)]
+
+        world.server = step
         self.inner.run(world)
-
-
-class Momentum:
-    """A server's step with momentum: every step is its change and a share of the step before.
-
-    Parameters
-    ----------
-    share : float
-        Of the step before.
-    """
-
-    def __init__(self, share: float) -> None:
-        self.share = share
-        self._step: list[FloatArray] = []
-
-    def __call__(self, model: Weights, wanted: Weights) -> Weights:
-        """Return the next model.
-
-        Parameters
-        ----------
-        model, wanted : list of arrays
-            Where the server is, and what has been made of the replies.
-        """
-        changes = [new.astype(np.float64) - old for old, new in zip(model, wanted, strict=True)]
-        last = self._step or [np.zeros_like(change) for change in changes]
-        self._step = [self.share * old + new for old, new in zip(last, changes, strict=True)]
-        return [(old + step).astype(old.dtype) for old, step in zip(model, self._step, strict=True)]
 
 
 def with_momentum(*rivals: Rival) -> tuple[FedAvgM, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.fedavgm import FedAvgM
 from mel_simulation.arena.rivals.rival import Rival
-from mel_simulation.arena.rounds import moved
+from mel_simulation.arena.rounds import aged, keep_busy, moved
 from mel_simulation.arena.world import Arrival, World
 
 
@@ -35,21 +35,19 @@ class FedBuff:
 
     def run(self, world: World) -> None:
         """Collect changes, step when the buffer is full."""
-        full: list[Arrival] = []
-        for k in range(len(world)):
-            world.send(k, self.epochs)
-        while not world.over:
-            arrival = world.wait()
-            if arrival is None:
-                return
-            full.append(arrival)
-            if len(full) >= min(self.buffer, len(world)):
+        buffer: list[Arrival] = []
+
+        def collect(arrival: Arrival) -> None:
+            buffer.append(arrival)
+            if len(buffer) >= min(self.buffer, len(world)):
                 # In the order of the jobs' numbers: sums of floats depend on it.
-                full.sort(key=lambda a: a.job.number)
-                scale = [self.rate * (1 + world.version - a.job.version) ** -0.5 / len(full) for a in full]
-                world.publish(moved(world.model, full, scale))
-                full = []
-            world.send(arrival.job.learner, self.epochs)
+                full = sorted(buffer, key=lambda a: a.job.number)
+                world.publish(
+                    moved(world.model, full, [self.rate * aged(world, a, 0.5) / len(full) for a in full])
+                )
+                buffer.clear()
+
+        keep_busy(world, self.epochs, collect)
 
 
 RIVALS: dict[str, tuple[Rival, ...]] = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flwr_mel._validate import IntArray
-from mel_simulation.arena.rounds import moved
+from mel_simulation.arena.rounds import aged, moved
 from mel_simulation.arena.world import Arrival, World
 
 
@@ -45,13 +45,39 @@ class FedCompass:
 
     def run(self, world: World) -> None:
         """Assign all learners to groups; when a group is complete, move the model and assign it anew."""
+        c, batch, rest_s = world.costs, world.task.batch, world.rest_s
+        #: Seconds of an exchange and of a step, or more where a job's energy takes longer.
+        fixed = np.maximum(c.c0, rest_s * c.g0)
+        step = np.maximum((c.c2 + c.c1) * batch, rest_s * (c.g2 + c.g1) * batch)
+        most = max(1, round(self.epochs * float(world.held.mean()) / batch))
+        least = max(1, int(self.least * most))
         groups: list[_Group] = []
+
+        def assign(k: int) -> None:
+            """Join the group in whose time most steps fit, or open one."""
+            fits = [int((group.due_s - world.now - fixed[k]) / step[k]) for group in groups]
+            able = [i for i, fit in enumerate(fits) if least <= fit <= most]
+            if able:
+                joined = max(able, key=lambda i: fits[i])
+                steps, group = fits[joined], groups[joined]
+            else:
+                steps = first_steps(k)
+                group = _Group(world.now + float(fixed[k]) + steps * float(step[k]) * (1 + 1e-9))
+                groups.append(group)
+            group.out.add(k)
+            world.send(k, 1, _rows(world, k, steps * batch))
+
+        def first_steps(k: int) -> int:
+            """Return the steps of a new group: so many that it ends when a present group's next turn may."""
+            fits = []
+            for group in groups:
+                quickest = min(step[m] for m in group.out | {a.job.learner for a in group.back})
+                fits.append(int((group.due_s + most * quickest - world.now - fixed[k]) / step[k]))
+            return max(least, max((fit for fit in fits if fit <= most), default=most))
+
         for k in range(len(world)):
-            self._assign(world, groups, k)
-        while not world.over:
-            arrival = world.wait()
-            if arrival is None:
-                return
+            assign(k)
+        while (arrival := world.wait()) is not None:
             group = next(g for g in groups if arrival.job.learner in g.out)
             group.out.discard(arrival.job.learner)
             group.back.append(arrival)
@@ -60,50 +86,10 @@ class FedCompass:
             groups.remove(group)
             back = sorted(group.back, key=lambda a: a.job.number)
             share = world.held / world.held.sum()
-            scale = [
-                float(share[a.job.learner]) * (1 + world.version - a.job.version) ** -self.age for a in back
-            ]
+            scale = [float(share[a.job.learner]) * aged(world, a, self.age) for a in back]
             world.publish(moved(world.model, back, scale))
             for each in back:
-                self._assign(world, groups, each.job.learner)
-
-    def _steps(self, world: World) -> tuple[int, int]:
-        most = max(1, round(self.epochs * float(world.held.mean()) / world.task.batch))
-        return max(1, int(self.least * most)), most
-
-    def _assign(self, world: World, groups: list[_Group], learner: int) -> None:
-        """Join the group in whose time most steps fit, or open one."""
-        low, high = self._steps(world)
-        fixed, step = _speed(world, learner)
-        steps, mine = 0, None
-        for group in groups:
-            fit = int((group.due_s - world.now - fixed) / step)
-            if low <= fit <= high and fit > steps:
-                steps, mine = fit, group
-        if mine is None:
-            steps = self._open(world, groups, learner)
-            mine = _Group(world.now + fixed + steps * step * (1 + 1e-9))
-            groups.append(mine)
-        mine.out.add(learner)
-        world.send(learner, 1, _rows(world, learner, steps * world.task.batch))
-
-    def _open(self, world: World, groups: list[_Group], learner: int) -> int:
-        """Return the steps of a new group: so many that it ends when a present group's next turn may."""
-        low, high = self._steps(world)
-        fixed, step = _speed(world, learner)
-        fits = []
-        for group in groups:
-            quickest = min(_speed(world, k)[1] for k in group.out | {a.job.learner for a in group.back})
-            fits.append(int((group.due_s + high * quickest - world.now - fixed) / step))
-        return max(low, max((fit for fit in fits if fit <= high), default=high))
-
-
-def _speed(world: World, learner: int) -> tuple[float, float]:
-    """Return the seconds of an exchange and of a step, or more where a job's energy takes longer."""
-    c, batch, rest_s = world.costs, world.task.batch, world.rest_s
-    exchange = max(c.c0[learner], rest_s * c.g0[learner])
-    step = max((c.c2[learner] + c.c1[learner]) * batch, rest_s * (c.g2[learner] + c.g1[learner]) * batch)
-    return float(exchange), float(step)
+                assign(each.job.learner)
 
 
 def _rows(world: World, learner: int, samples: int) -> IntArray:
@@ -113,6 +99,4 @@ def _rows(world: World, learner: int, samples: int) -> IntArray:
     return np.concatenate([rng.permutation(mine) for _ in range(times)])[:samples]
 
 
-RIVALS = {
-    "fedcompass": (FedCompass(), FedCompass(5.0), FedCompass(2.0, 0.5), FedCompass(1.0)),
-}
+RIVALS = {"fedcompass": (FedCompass(), FedCompass(5.0), FedCompass(2.0, 0.5), FedCompass(1.0))}

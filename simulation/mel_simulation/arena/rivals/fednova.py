@@ -12,7 +12,7 @@ from flwr_mel.cycle.options import Average
 from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.fedavgm import with_momentum
 from mel_simulation.arena.rivals.rival import Rival
-from mel_simulation.arena.rounds import blended, fill, gather
+from mel_simulation.arena.rounds import blended, fill, play
 from mel_simulation.arena.world import World
 
 
@@ -31,22 +31,16 @@ class FedNova:
     deadline: float = 1.0
     epochs: int = 5
 
-    @property
-    def average(self) -> Average:
-        """By what learners hold; by what they did where the deadline is too short for all of it."""
-        return Average.NOVA_HELD if self.deadline >= 1 else Average.NOVA
-
     def run(self, world: World) -> None:
         """Send what fits, wait, average what they did per step."""
-        deadline_s, number = self.deadline * world.round_s, 0
-        while not world.over:
-            number += 1
-            jobs = fill(world, deadline_s, self.epochs, number)
-            back = gather(world, jobs)
-            if back and not world.over:
-                world.publish(blended(world, back, self.average))
-            if not jobs:
-                world.wait()
+        deadline_s = self.deadline * world.round_s
+        # By what learners hold; by what they did where the deadline is too short for all of it.
+        rule = Average.NOVA_HELD if self.deadline >= 1 else Average.NOVA
+        play(
+            world,
+            lambda number: fill(world, deadline_s, self.epochs, number),
+            lambda back: blended(world, back, rule),
+        )
 
 
 RIVALS: dict[str, tuple[Rival, ...]] = {

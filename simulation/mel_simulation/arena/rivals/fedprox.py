@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mel_simulation.arena.rounds import average, fill, gather, held_by
+from mel_simulation.arena.rounds import average, fill, play
 from mel_simulation.arena.world import World
 
 
@@ -32,15 +32,12 @@ class FedProx:
 
     def run(self, world: World) -> None:
         """Send what fits, wait, average by what they hold."""
-        deadline_s, number = self.deadline * world.round_s, 0
-        while not world.over:
-            number += 1
-            jobs = fill(world, deadline_s, self.epochs, number, proximal=self.proximal)
-            back = gather(world, jobs)
-            if back and not world.over:
-                world.publish(average(back, held_by(world, back)))
-            if not jobs:
-                world.wait()
+        deadline_s = self.deadline * world.round_s
+        play(
+            world,
+            lambda number: fill(world, deadline_s, self.epochs, number, self.proximal),
+            lambda back: average(world, back),
+        )
 
 
 RIVALS = {

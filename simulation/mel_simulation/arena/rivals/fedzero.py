@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray
-from mel_simulation.arena.rounds import average, epoch_seconds, gather, held_by
-from mel_simulation.arena.world import World
+from mel_simulation.arena.rounds import average, epoch_seconds, play
+from mel_simulation.arena.world import Arrival, Job, World
+from mel_simulation.scenario.network import Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +44,33 @@ class FedZero:
         blocked = np.zeros(len(world), dtype=bool)
         loss = np.ones(len(world))
         rng = world.rng(4)
-        needs = np.maximum(epoch_seconds(world), self._energy(world, 1) / power)
-        while not world.over:
-            blocked &= rng.random(len(world)) >= _released(used, self.fairness)
-            able = np.flatnonzero(~blocked)
-            if len(able) < wanted:
+        #: The shortest round in which each learner can do 1, 2, ... epochs on its energy.
+        needs = [
+            np.maximum(
+                epoch_seconds(world, epochs), world.joules(np.full(len(world), epochs), world.held) / power
+            )
+            for epochs in range(1, self.most + 1)
+        ]
+
+        def ask(_: int) -> list[Job]:
+            blocked[:] &= rng.random(len(world)) >= _released(used, self.fairness)
+            if (~blocked).sum() < wanted:
                 blocked[:] = False
-                able = np.arange(len(world))
-            length = float(np.sort(needs[able])[wanted - 1])
-            fits = able[needs[able] <= length]
+            able = np.flatnonzero(~blocked)
+            length = float(np.sort(needs[0][able])[wanted - 1])
+            fits = able[needs[0][able] <= length]
             # Among the able learners those with the highest loss.
             chosen = np.sort(fits[np.argsort(-(world.held * loss)[fits], kind="stable")][:wanted])
-            jobs = [world.send(int(k), self._epochs(world, int(k), length, power)) for k in chosen]
-            back = gather(world, jobs)
-            for arrival in back:
-                loss[arrival.job.learner] = arrival.loss
             used[chosen] += 1
             blocked[chosen] = True
-            if back and not world.over:
-                world.publish(average(back, held_by(world, back)))
+            return [world.send(k, sum(float(n[k]) <= length for n in needs)) for k in chosen.tolist()]
 
-    def _energy(self, world: World, epochs: int) -> FloatArray:
-        return world.joules(np.full(len(world), epochs, dtype=np.int64), world.held)
+        def merge(back: list[Arrival]) -> Weights:
+            for arrival in back:
+                loss[arrival.job.learner] = arrival.loss
+            return average(world, back)
 
-    def _epochs(self, world: World, learner: int, length: float, power: float) -> int:
-        fits = 1
-        for epochs in range(2, self.most + 1):
-            time_s = epoch_seconds(world, epochs)[learner]
-            if time_s <= length and self._energy(world, epochs)[learner] <= power * length:
-                fits = epochs
-        return fits
+        play(world, ask, merge)
 
 
 def _released(used: IntArray, fairness: float) -> FloatArray:
@@ -81,6 +79,4 @@ def _released(used: IntArray, fairness: float) -> FloatArray:
     return chance
 
 
-RIVALS = {
-    "fedzero": (FedZero(), FedZero(0.3), FedZero(0.8), FedZero(0.5, 10)),
-}
+RIVALS = {"fedzero": (FedZero(), FedZero(0.3), FedZero(0.8), FedZero(0.5, 10))}

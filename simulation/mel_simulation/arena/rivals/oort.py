@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_mel._validate import FloatArray
-from mel_simulation.arena.rounds import average, epoch_seconds, gather, held_by
-from mel_simulation.arena.world import Arrival, World
+from flwr_mel._validate import FloatArray, IntArray
+from mel_simulation.arena.rounds import average, epoch_seconds, play
+from mel_simulation.arena.world import Arrival, Job, World
+from mel_simulation.scenario.network import Weights
 
 _EXPLORE, _DECAY, _LEAST_EXPLORE = 0.9, 0.98, 0.2
 _OVERCOMMIT = 1.3
@@ -43,70 +44,52 @@ class Oort:
         """Choose, overcommit, take the first, average."""
         takes = epoch_seconds(world, self.epochs)
         wanted = max(1, round(self.share * len(world)))
-        memory = _Memory(np.zeros(len(world)), np.zeros(len(world), dtype=np.int64))
-        pace, explore, round_no = 0.5, _EXPLORE, 0
+        size = min(len(world), int(np.ceil(_OVERCOMMIT * wanted)))
+        #: Utility of each learner, and the round that it was last seen in (0: never).
+        utility, last = np.zeros(len(world)), np.zeros(len(world), dtype=np.int64)
+        pace, explore, now = 0.5, _EXPLORE, 0
         rng, gained = world.rng(3), []
-        while not world.over:
-            round_no += 1
-            preferred = float(np.quantile(takes, pace))
-            chosen = self._choose(memory, takes, preferred, round_no, explore, wanted, rng)
+
+        def ask(number: int) -> list[Job]:
+            nonlocal explore, now
+            now = number
+            known, fresh = np.flatnonzero(last > 0), np.flatnonzero(last == 0)
+            new = min(len(fresh), max(round(explore * size), size - len(known)))
             explore = max(_LEAST_EXPLORE, explore * _DECAY)
-            back = gather(world, [world.send(int(k), self.epochs) for k in chosen], enough=wanted)
-            gained.append(memory.learn(world, back, round_no))
+            unsure = np.sqrt(0.1 * np.log(number + 1) / np.maximum(last[known], 1))
+            worth = utility[known] + unsure * float(utility.max(initial=1.0))
+            preferred = float(np.quantile(takes, pace))
+            late = (preferred / takes[known]) ** self.penalty
+            worth = worth * np.where(takes[known] > preferred, late, 1.0)
+            chosen = known[_exploit(worth, size - new, rng)].tolist()
+            if new:
+                # New ones by speed, as the paper prefers.
+                speed = 1 / takes[fresh]
+                chosen += rng.choice(fresh, new, replace=False, p=speed / speed.sum()).tolist()
+            return [world.send(k, self.epochs) for k in sorted(chosen)]
+
+        def merge(back: list[Arrival]) -> Weights:
+            nonlocal pace
+            learners = [arrival.job.learner for arrival in back]
+            utility[learners] = [float(world.held[a.job.learner]) * a.loss for a in back]
+            last[learners] = now
+            gained.append(sum(utility[learners].tolist()))
             # The pacer: where utility falls, slower learners are let in.
             if len(gained) > 10 and sum(gained[-5:]) < sum(gained[-10:-5]):
                 pace = min(1.0, pace + _PACE_STEP)
-            if back and not world.over:
-                world.publish(average(back, held_by(world, back)))
+            return average(world, back)
 
-    def _choose(
-        self,
-        memory: _Memory,
-        takes: FloatArray,
-        preferred: float,
-        round_no: int,
-        explore: float,
-        wanted: int,
-        rng: np.random.Generator,
-    ) -> list[int]:
-        size = min(len(takes), int(np.ceil(_OVERCOMMIT * wanted)))
-        known = np.flatnonzero(memory.last > 0)
-        fresh = np.flatnonzero(memory.last == 0)
-        new = min(len(fresh), max(round(explore * size), size - len(known)))
-        utility = memory.utility[known] + np.sqrt(
-            0.1 * np.log(round_no + 1) / np.maximum(memory.last[known], 1)
-        ) * float(memory.utility.max(initial=1.0))
-        slow = takes[known] > preferred
-        utility = utility * np.where(slow, (preferred / takes[known]) ** self.penalty, 1.0)
-        chosen: list[int] = []
-        if size > new and len(known):
-            line = _CUTOFF * np.sort(utility)[-min(size - new, len(known))]
-            pool = np.flatnonzero(utility >= line)
-            p = np.maximum(utility[pool], 1e-12)
-            some = rng.choice(pool, min(size - new, len(pool)), replace=False, p=p / p.sum())
-            chosen += [int(k) for k in known[some]]
-        if new:
-            # New ones by speed, as the paper prefers.
-            speed = 1 / takes[fresh]
-            chosen += [int(k) for k in rng.choice(fresh, new, replace=False, p=speed / speed.sum())]
-        return sorted(chosen)
+        play(world, ask, merge, enough=wanted)
 
 
-@dataclass(slots=True)
-class _Memory:
-    """Utility of each learner and the round that it was last seen in (0: never)."""
-
-    utility: FloatArray
-    last: np.ndarray
-
-    def learn(self, world: World, back: list[Arrival], round_no: int) -> float:
-        for arrival in back:
-            k = arrival.job.learner
-            self.utility[k] = float(world.held[k]) * arrival.loss
-            self.last[k] = round_no
-        return float(sum(self.utility[a.job.learner] for a in back))
+def _exploit(worth: FloatArray, wanted: int, rng: np.random.Generator) -> IntArray:
+    """Draw from those whose utility is near that of the best ones, by utility."""
+    if wanted <= 0 or not len(worth):
+        return np.zeros(0, dtype=np.int64)
+    line = _CUTOFF * np.sort(worth)[-min(wanted, len(worth))]
+    pool = np.flatnonzero(worth >= line)
+    p = np.maximum(worth[pool], 1e-12)
+    return rng.choice(pool, min(wanted, len(pool)), replace=False, p=p / p.sum())
 
 
-RIVALS = {
-    "oort": (Oort(), Oort(0.3), Oort(0.5, 3), Oort(0.3, 3)),
-}
+RIVALS = {"oort": (Oort(), Oort(0.3), Oort(0.5, 3), Oort(0.3, 3))}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from flwr_mel.allocation import AllocationProblem, Solution, Status, allocate
 from flwr_mel.cycle.options import Average
 from flwr_mel.paper import least_batch
@@ -13,7 +11,7 @@ from flwr_mel.solvers.schemes import SchemeName, scheme
 from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.fedavgm import with_momentum
 from mel_simulation.arena.rivals.rival import Rival
-from mel_simulation.arena.rounds import blended, gather
+from mel_simulation.arena.rounds import repeat
 from mel_simulation.arena.world import World
 
 
@@ -43,20 +41,7 @@ class Allocated:
 
     def run(self, world: World) -> None:
         """Allocate once (costs do not change), then go from cycle to cycle."""
-        plan = self._plan(world)
-        used = np.flatnonzero(plan.epochs)
-        cycle = 0
-        while not world.over:
-            cycle += 1
-            jobs = [
-                world.send(int(k), int(plan.epochs[k]), world.choose(int(k), int(plan.samples[k]), cycle))
-                for k in used
-            ]
-            back = gather(world, jobs)
-            if back and not world.over:
-                world.publish(blended(world, back, self.average))
-            if not jobs:
-                world.wait()
+        repeat(world, self._plan(world), self.average)
 
     def _plan(self, world: World) -> Solution:
         time_s = self.cycle * world.round_s

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from flwr_mel.cycle.fleet import LEAST_BEST
 from flwr_mel.cycle.options import Average
-from flwr_mel.solvers.rate import Rate, best_round
+from flwr_mel.solvers.rate import LEAST, Rate, best_round
 from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.rival import Rival
-from mel_simulation.arena.rounds import blended, gather
+from mel_simulation.arena.rounds import repeat
 from mel_simulation.arena.world import World
 
 
@@ -32,24 +29,16 @@ class BestRounds:
 
     def run(self, world: World) -> None:
         """Plan once (costs do not change), then go from round to round."""
-        power_w = world.setting.power_w or None
-        rate = Rate(frugality=self.frugality, most=self.most, reference_s=1.0 if power_w else None)
-        plan = best_round(
-            world.costs, power_w, max_samples=world.held, min_samples=LEAST_BEST, objective=rate
-        )
-        samples, number = plan.solution.samples, 0
-        while not world.over:
-            number += 1
-            end_s = world.now + plan.cycle_time_s
-            jobs = [
-                world.send(int(k), 1, world.choose(int(k), int(samples[k]), number))
-                for k in np.flatnonzero(samples)
-            ]
-            back = gather(world, jobs)
-            if world.now < end_s and not world.over:
-                world.wait(end_s)  # the energy limits are for the whole round
-            if back and not world.over:
-                world.publish(blended(world, back, Average.NOVA))
+        play_best(world, Rate(frugality=self.frugality, most=self.most))
+
+
+def play_best(world: World, rate: Rate, least: int = LEAST) -> None:
+    """Repeat the best round, in which every participant processes at least so many samples."""
+    power_w = world.setting.power_w or None
+    rate = replace(rate, reference_s=1.0 if power_w else None)
+    plan = best_round(world.costs, power_w, max_samples=world.held, min_samples=least, objective=rate)
+    # The energy limits are for the whole round.
+    repeat(world, plan.solution, Average.NOVA, least_s=plan.cycle_time_s)
 
 
 RIVALS: dict[str, tuple[Rival, ...]] = {

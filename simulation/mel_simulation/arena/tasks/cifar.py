@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from flwr_mel._text import message
-from flwr_mel.costs import Workload
-from mel_simulation.arena.tasks.task import TEST_SAMPLES, TorchTask, first_of
+from mel_simulation.arena.tasks.task import TEST_SAMPLES, Samples, TorchTask, first_of
 from mel_simulation.scenario.data import DataError, cache_dir, timeout
 
 _BATCH, _LEARNING_RATE = 32, 0.1
@@ -64,21 +63,15 @@ def cifar10(data_dir: str, samples: int) -> TorchTask:
     samples : int
         Training samples that are used; 0: all.
     """
-    train_x, train_y = _read(data_dir, train=True)
-    test_x, test_y = _read(data_dir, train=False)
-    rows, test = first_of(len(train_y), samples), first_of(len(test_y), TEST_SAMPLES)
-    x = _patches(train_x[rows])
-    return TorchTask(
-        network,
-        x,
-        torch.from_numpy(train_y[rows]),
-        _patches(test_x[test]),
-        torch.from_numpy(test_y[test]),
-        train_y[rows],
-        Workload.from_torch(network(), x[:1], ship_data=False),
-        _BATCH,
-        _LEARNING_RATE,
-    )
+    training = _samples(data_dir, samples, train=True)
+    test = _samples(data_dir, TEST_SAMPLES, train=False)
+    return TorchTask(network, training, test, training[1].numpy(), _BATCH, _LEARNING_RATE)
+
+
+def _samples(data_dir: str, samples: int, *, train: bool) -> Samples:
+    x, y = _read(data_dir, train=train)
+    rows = first_of(len(y), samples)
+    return _patches(x[rows]), torch.from_numpy(y[rows])
 
 
 def _read(data_dir: str, *, train: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -19,6 +19,8 @@ from flwr_mel.costs import Workload
 from mel_simulation.scenario.network import Weights, single_thread
 
 Groups: TypeAlias = npt.NDArray[np.integer]
+#: Inputs and wanted outputs, ready for a module and for the cross-entropy of its outputs.
+Samples: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 #: Test samples by which models are judged: they are looked at several times per round.
 TEST_SAMPLES = 2000
 
@@ -31,28 +33,27 @@ class TorchTask:
     ----------
     build : callable
         Returns the module; its weights are drawn by torch's generator.
-    train_x, train_y, test_x, test_y : tensors
-        Ready for the module and for the cross-entropy of its outputs.
+    training, test : tuple of two tensors
+        Samples.
     labels : int array
         By which learners' data differ.
-    workload : Workload
-        What a sample and the model cost.
     batch, lr : int, float
         Of the SGD.
-    notice : str
-        What a reader must know about the data.
     """
 
     build: Callable[[], torch.nn.Module]
-    train_x: torch.Tensor
-    train_y: torch.Tensor
-    test_x: torch.Tensor
-    test_y: torch.Tensor
+    training: Samples
+    test: Samples
     labels: Groups
-    workload: Workload
     batch: int
     lr: float
-    notice: str = ""
+    #: What a reader must know about the data.
+    notice = ""
+
+    @property
+    def workload(self) -> Workload:
+        """What a sample and the model cost."""
+        return Workload.from_torch(self.build(), self.training[0][:1], ship_data=False)
 
     def initial(self, seed: int) -> Weights:
         """Draw a model."""
@@ -70,43 +71,39 @@ class TorchTask:
         model = self._load(weights)
         parameters: list[torch.Tensor] = list(model.parameters())
         anchors = [p.detach().clone() for p in parameters]
-        loss_sum = 0.0
         with single_thread():
-            for epoch in range(epochs):
+            for _ in range(epochs):
+                loss_sum = 0.0
                 order = torch.from_numpy(rows[rng.permutation(len(rows))])
-                parts = (
-                    torch.split(t.index_select(0, order), self.batch) for t in (self.train_x, self.train_y)
-                )
-                for x, y in zip(*parts, strict=True):
-                    loss = self._loss(model(x), y)
+                for some in torch.split(order, self.batch):
+                    x, y = (t.index_select(0, some) for t in self.training)
+                    loss = torch.nn.functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
                     slopes = torch.autograd.grad(loss, parameters)
                     step = self.lr * len(y) / self.batch
-                    with torch.no_grad():  # all parameters at once: they are small
-                        torch._foreach_add_(parameters, slopes, alpha=-step)
-                        if proximal:
-                            torch._foreach_lerp_(parameters, anchors, step * proximal / (1 + step * proximal))
-                    if epoch == epochs - 1:
-                        loss_sum += loss.item() * len(y)
+                    pull = step * proximal / (1 + step * proximal)
+                    with torch.no_grad():
+                        for p, slope, anchor in zip(parameters, slopes, anchors, strict=True):
+                            p.add_(slope, alpha=-step)
+                            if proximal:
+                                p.lerp_(anchor, pull)
+                    loss_sum += loss.item() * len(y)
         return _weights(model), loss_sum / len(rows)
 
     def evaluate(self, weights: Weights) -> float:
         """Return the accuracy on the test set."""
-        return self._accuracy(weights, self.test_x, self.test_y)
+        return self._accuracy(weights, self.test)
 
     def accuracy_on(self, weights: Weights, rows: IntArray) -> float:
         """Return the accuracy on some training rows."""
-        mine = torch.from_numpy(rows)
-        return self._accuracy(weights, self.train_x[mine], self.train_y[mine])
+        x, y = (t[torch.from_numpy(rows)] for t in self.training)
+        return self._accuracy(weights, (x, y))
 
-    def _accuracy(self, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> float:
+    def _accuracy(self, weights: Weights, samples: Samples) -> float:
         model, right = self._load(weights), 0
         with single_thread(), torch.inference_mode():
-            for some, wanted in zip(torch.split(x, 500), torch.split(y, 500), strict=True):
-                right += int((model(some).argmax(-1) == wanted).sum().item())
-        return right / y.numel()
-
-    def _loss(self, out: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(out.flatten(0, -2), wanted.flatten())
+            for x, wanted in zip(*(torch.split(t, 500) for t in samples), strict=True):
+                right += int((model(x).argmax(-1) == wanted).sum().item())
+        return right / samples[1].numel()
 
     def _load(self, weights: Weights) -> torch.nn.Module:
         model = self.build()

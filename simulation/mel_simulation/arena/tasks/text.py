@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -12,7 +13,6 @@ import torch
 
 from flwr_mel._files import atomically
 from flwr_mel._text import message
-from flwr_mel.costs import Workload
 from mel_simulation.arena.tasks.task import TEST_SAMPLES, TorchTask, first_of
 from mel_simulation.scenario.data import TIMEOUT_S, DataError, cache_dir
 
@@ -59,33 +59,22 @@ def shakespeare(data_dir: str, samples: int) -> TorchTask:
     test, train = np.flatnonzero(kept), np.flatnonzero(~kept)
     test = test[first_of(len(test), TEST_SAMPLES // 4)]  # a window has many characters
     train = train[first_of(len(train), samples)]
-    x, y = coded[:, :-1], coded[:, 1:]
-    model = NextCharacter(len(alphabet))
-    return TorchTask(
-        lambda: NextCharacter(len(alphabet)),
-        x[train],
-        y[train],
-        x[test],
-        y[test],
-        speakers[train],
-        Workload.from_torch(model, x[:1], ship_data=False),
-        _BATCH,
-        _LEARNING_RATE,
-    )
+    training, judged = ((coded[rows, :-1], coded[rows, 1:]) for rows in (train, test))
+    build = partial(NextCharacter, len(alphabet))
+    return TorchTask(build, training, judged, speakers[train], _BATCH, _LEARNING_RATE)
 
 
 def _windows(text: str) -> tuple[list[str], np.ndarray]:
     """Cut all speeches of each speaker into windows; return them with the speakers' numbers."""
-    said: dict[str, list[str]] = {}
     parts = _SPEAKER.split(text)
+    said: dict[str, str] = {}
     for name, speech in zip(parts[1::2], parts[2::2], strict=True):
-        said.setdefault(name, []).append(speech)
+        said[name] = said.get(name, "") + speech
     windows, speakers = [], []
     for number, speeches in enumerate(said.values()):
-        whole = "".join(speeches)
-        mine = [whole[i : i + _LENGTH + 1] for i in range(0, len(whole) - _LENGTH, _LENGTH)]
-        windows += mine
-        speakers += [number] * len(mine)
+        for begin in range(0, len(speeches) - _LENGTH, _LENGTH):
+            windows.append(speeches[begin : begin + _LENGTH + 1])
+            speakers.append(number)
     return windows, np.array(speakers)
 
 

@@ -1,0 +1,86 @@
+"""What is logged: once, and what a user needs."""
+
+import logging
+from time import sleep
+
+import numpy as np
+import pytest
+
+from flwr_mel.cycle.messages import final_line, round_line
+from flwr_mel.records import CycleRecord, LearnerRecord
+from tests.cycle.tools import App
+from tests.strategies.fleet import Fleet, measured, planned, wrapped
+
+
+def test_log_lines(api, caplog):
+    caplog.set_level(logging.INFO, "flwr.mel")
+    api.train(wrapped(api), Fleet(measured()), rounds=3)
+    lines = [r.getMessage() for r in caplog.records if r.name == "flwr.mel" and r.levelno == logging.INFO]
+    rounds = [line for line in lines if line.startswith("round ")]
+    assert len(rounds) == 3
+    assert "baseline" in rounds[0]
+    assert "planned" in rounds[1]
+    assert "4 of 4 clients used" in rounds[1]
+    assert any("MelStrategy around FedAvg" in line for line in lines)
+    if api.name == "message":
+        assert "instead of" in lines[-1]
+
+
+def test_short_rounds_are_told_once_and_the_time_between_them_is_measured(api, caplog):
+    caplog.set_level(logging.INFO, "flwr.mel")
+    apps = [App(held=500, pace=1e-5 * (k + 1), fixed_s=0.0) for k in range(4)]
+    mel = wrapped(api, cycle_time_s="best", callbacks=[lambda _: sleep(0.05)])
+    api.train(mel, Fleet(apps), rounds=4)
+    assert mel.state.pause_s >= 0.05
+    assert [record.learners[0].samples for record in (mel.records[0], mel.records[-1])] == [16, 256]
+    lines = [r.getMessage() for r in caplog.records]
+    assert sum("hold less work" in line for line in lines) == 1
+    assert any(line.startswith("round 1: first tasks") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "warned"),
+    [
+        ("FedAdam", {"bn.running_var": np.ones(2, np.float32)}, True),
+        ("FedAdam", {"bn.weight": np.ones(2, np.float32)}, False),
+        ("FedAvg", {"bn.running_var": np.ones(2, np.float32)}, False),
+    ],
+)
+def test_statistics_that_an_optimizer_would_step(message_api, kind, model, warned, caplog):
+    mel = message_api.mel.MelStrategy(message_api.inner(kind), cycle_time_s="best")
+    message_api.train(mel, Fleet(measured()), rounds=2, model=model)
+    assert caplog.text.count("statistics of BatchNorm") == warned
+
+
+@pytest.mark.parametrize("kind", ["FedAvg", "FedAdam", "FedMedian"])
+def test_clients_that_return_what_they_received(api, kind, caplog):
+    fleet = Fleet(measured(), moves=lambda _k, _cycle, arrays: dict(arrays))
+    api.train(api.mel.MelStrategy(api.inner(kind)), fleet, rounds=3)
+    assert caplog.text.count("all clients: the app returned exactly the arrays that it received") == 1
+    caplog.clear()
+    api.train(wrapped(api), Fleet(measured()), rounds=3)
+    assert "returned exactly" not in caplog.text
+
+
+def test_what_planning_notes_is_logged_once(api, caplog):
+    api.train(wrapped(api, cycle_time_s="best"), Fleet(measured(chooses=False)), rounds=3)
+    assert "short" not in caplog.text
+    api.train(wrapped(api, cycle_time_s=0.05, max_epochs=1, total_samples=240), Fleet(planned()), rounds=3)
+    assert caplog.text.count("round 1: 240 samples do not fit, 160 do") == 1
+
+
+def test_the_final_line():
+    def record(waited_s, paces):
+        rows = [LearnerRecord("1", "1", epochs=1, samples=100, time_s=100 * p) for p in paces]
+        makespan_s = max(row.time_s for row in rows)
+        return CycleRecord(
+            2, waited_s=waited_s, makespan_s=makespan_s, baseline_s=9.8, status="optimal", learners=rows
+        )
+
+    assert final_line([record(3.0, (1, 5))]) == "rounds took 3 s instead of 9.8 s"
+    assert final_line([record(9.8, (1, 1.1))]).startswith("no gain: all clients are equally fast")
+    assert "equally" not in final_line([record(9.8, (1, 9))])
+    assert final_line([]) == ""
+    assert "planned 100 s: see the warning about CPUs" in final_line([record(300.0, (1, 1))], in_turns=True)
+    assert "baseline" in round_line(record(3.0, (1, 1)))
+    assert "baseline" not in round_line(record(3.0, (1, 1)), in_turns=True)
