@@ -95,10 +95,7 @@ def _cross_validate(
         shell.missing_packages("--cross-validate", ImportError(str(error)), "simulation")
     cells = [(c, seed) for c in answer.cross_validate.staleness for seed in range(seeds)]
     settings = {"mode": question.mode, "cycles": cycles, "handout": answer.best.handout.value}
-    rows, notice = simulate(question.names, question.problem, cells, settings, data_dir)
-    if notice:
-        shell.note(notice)
-    return judge(rows)
+    return judge(simulate(question.names, question.problem, cells, settings, data_dir))
 
 
 def judge(rows: Sequence[dict[str, Any]]) -> Verdict:

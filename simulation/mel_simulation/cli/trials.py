@@ -15,7 +15,7 @@ from flwr_mel.devices import Measured
 from flwr_mel.tools.fleetfile import Fleet, write_fleet
 from mel_simulation.cli.sweep import compute
 from mel_simulation.scenario.config import RunConfig
-from mel_simulation.scenario.job import dataset_of, total_samples
+from mel_simulation.scenario.job import total_samples
 from mel_simulation.sweep.cells import Cell
 from mel_simulation.sweep.results import read_results
 
@@ -26,8 +26,8 @@ def run_trials(
     cells: Sequence[tuple[int, int]],
     settings: Mapping[str, Any],
     data_dir: str,
-) -> tuple[list[dict[str, Any]], str]:
-    """Simulate a fleet with several c; return the rows of the sweep and the notice about the data.
+) -> list[dict[str, Any]]:
+    """Simulate a fleet with several c; return the rows of the sweep.
 
     The costs are the problem's own; a dataset of another size is costed as if it had the problem's
     samples. Seeds stand for shuffles, first models and, in FL, partitions. Progress goes to stderr.
@@ -64,8 +64,7 @@ def run_trials(
             own = {"scheme": "ha-asyn" if c else "ha-sync", "staleness": c, "seed": seed}
             every.append(Cell.parse(base | own))
         screen = Console(stderr=True, highlight=False)
-        rows = read_results(compute(every, Path(scratch) / "out", screen))
-    return rows, dataset_of(data).notice
+        return read_results(compute(every, Path(scratch) / "out", screen))
 
 
 def scaled(names: Sequence[str], problem: AllocationProblem, cost: float) -> Fleet:
