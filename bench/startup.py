@@ -157,7 +157,8 @@ def section(found: dict[str, Any]) -> str:
     return (
         "## Start of a simulation\n\n"
         f"`flwr-mel simulate --cycles {CYCLES}` and an empty Flower app that imports torch (`flwr run`), "
-        f"{NODES} nodes each, best of {len(runs['ours'])}.\n\n" + table(head, rows)
+        f"{NODES} nodes each, best of {len(runs['ours'])}. Ratios count; "
+        "seconds depend on the load of the machine.\n\n" + table(head, rows)
     )
 
 

@@ -22,7 +22,7 @@ def end(process, patience_s=4.0):
         while any(map(_lives, family)) and time.monotonic() < deadline:
             process.poll()
             time.sleep(0.05)
-    process.poll()
+    process.wait(60)  # killed by now, but its last threads may take a moment on a busy machine
 
 
 def tree(pid):

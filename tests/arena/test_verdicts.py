@@ -91,6 +91,7 @@ def test_best_meets_best():
     text = blocks(arena(rows, tuning=9))["best"]
     assert "| a | ha-asyn-m | fednova-m | 0.54" in text
     assert "| fedbuff | 2.09" in text
+    assert "| a |  |  | - | - |  | - | - |" in blocks(arena(rows))["best"]  # nothing was tuned
 
 
 def test_ours_with_adam_meets_the_best_other_with_adam():

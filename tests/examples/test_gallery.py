@@ -105,6 +105,7 @@ def test_clients_follow_their_tasks_on_flowers_engine(name, engine, tmp_path):
             ran = record.metrics["train-epochs-run"]
             assert ran == pytest.approx(sum(epochs) / sum(row.weight for row in record.learners))
     assert records[-1].metrics["accuracy"] > 0.3  # chance is 0.1
-    assert "WARNING" not in "".join(line for line in log.splitlines() if "client" in line)
+    warnings = [line for line in log.splitlines() if "WARNING" in line and "client" in line]
+    assert [line for line in warnings if "too few CPUs" not in line] == []  # the engine of the tests has two
     if name == "opacus_dp":
         assert all(row.epochs <= 2 and row.samples >= 160 for record in planned for row in record.learners)

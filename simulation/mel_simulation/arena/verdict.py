@@ -116,13 +116,13 @@ class Arena:
         return {seed: found[seed][0] for seed in self.about["seeds"] if seed in found}
 
     def best(self, setting: str, among: Sequence[str]) -> str:
-        """Return the best of some contestants on the tuning seed; the first one if nothing was tuned."""
+        """Return the best of some contestants on the tuning seed; empty: not known."""
         tuned = [
             (mark(row), name)
             for name in among
             for row in self._bouts.get((setting, name), {}).get(self.about["tuning_seed"], [])
         ]
-        return min(tuned)[1] if tuned else next(iter(among), "")
+        return min(tuned)[1] if tuned else ""
 
     def ratio(self, setting: str, rival: str, what: str, ours: str = "", target: int = -1) -> Ratio:
         """Compare a rival with one of ours.
@@ -134,14 +134,14 @@ class Arena:
         what : str
             "time_s" or "energy_j".
         ours : str
-            Which of ours; empty: the best one with the same server.
+            Which of ours; empty: the best one with the same server, or the first one if nothing was tuned.
         target : int
             Which of the setting's targets; by default the last one.
         """
         if not rival:
             return Ratio()
         alike = [name for name in self.ours if server_of(name) == server_of(rival)]
-        mine = self.reported(setting, ours or self.best(setting, alike))
+        mine = self.reported(setting, ours or self.best(setting, alike) or next(iter(alike), ""))
         theirs = self.reported(setting, rival)
         logs, never, missed = [], 0, 0
         for seed in mine.keys() & theirs.keys():
