@@ -63,10 +63,11 @@ def page() -> str:
 
 
 def gallery(results: dict[str, Any]) -> str:
-    """Return figure and table of the examples: seconds per round and to the project's own accuracy."""
+    """Return figure and table of the examples: round times, and the time to the original's accuracy."""
     if not results:
         return ""
-    head = ["project", "round as it is", "with flwr_mel", "gain", "to its accuracy", "four equal clients"]
+    head = ["project", "original round", "round with flwr_mel", "speedup"]
+    head += ["speedup to the same accuracy", "speedup with equal clients"]
     rows = []
     for name, found in results.items():
         unequal, equal = found["unequal"], found["equal"]
@@ -90,7 +91,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     """Draw the round times of the examples."""
     from mel_simulation.paper.style import canvas, save, style  # noqa: PLC0415
 
-    kinds = (("plain_round_s", "as it is", "#999999"), ("wrapped_round_s", "with flwr_mel", "#0072B2"))
+    kinds = (("plain_round_s", "original", "#999999"), ("wrapped_round_s", "with flwr_mel", "#0072B2"))
     names = list(results)
     with style():
         figure, ((axes,),) = canvas(1, 1, width=7.0, height=2.2)
@@ -101,7 +102,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axes.set_yticks([k + 0.2 for k in range(len(names))], names)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        axes.set_xlabel("seconds per round, clients 1, 2, 5 and 10 times slower")
+        axes.set_xlabel("seconds per round; the clients need 1, 2, 5 and 10 times as long")
         axes.legend(frameon=False, loc="lower right")
         save(figure, path.parent, path.stem)
 

@@ -19,7 +19,7 @@ from flwr_mel._validate import complain, count, number
 
 
 class Outcome(StrEnum):
-    """What became of a learner in a cycle."""
+    """The outcome of a cycle for one learner."""
 
     USED = "used"
     SKIPPED = "skipped"
@@ -88,11 +88,11 @@ class LearnerRecord:
 
     @property
     def asked(self) -> bool:
-        """Whether it was given a task."""
+        """Whether the learner was given a task."""
         return self.baseline or self.samples > 0
 
     def describe(self) -> str:
-        """Return its task, or why it has none, in one line."""
+        """Return the task, or the reason why there is none, in one line."""
         name = title(self.learner)
         if self.baseline:
             return f"{name}: the project's own work"
@@ -235,8 +235,8 @@ class JsonlWriter:
     Parameters
     ----------
     path : path
-        The file; its directory is created. An existing file is continued. A line that a crash cut off is
-        dropped, and a resumed training drops the lines of cycles that it repeats.
+        The file; its directory is created. New lines are added to an existing file. A line that a crash cut
+        off is dropped, and a resumed training drops the lines of the cycles that it repeats.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -317,7 +317,7 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[CycleRecord]:
 
 
 class Stopping:
-    """A callback that stops the training; without arguments it never does.
+    """A callback that stops the training; without arguments it never stops it.
 
     Parameters
     ----------
@@ -328,13 +328,13 @@ class Stopping:
     mode : str
         "max" if larger values are better, "min" if smaller ones are.
     cycles : int, optional
-        Stop after so many rounds.
+        Stop after this many rounds.
     time_s : float, optional
-        Stop when all rounds together took so long (planned time in a simulation).
+        Stop when all rounds together have taken this many seconds (planned time in a simulation).
     energy_j : float, optional
         Stop when the planned energy of all rounds together reaches this.
     patience : int, optional
-        Stop when `metric` has not improved for so many rounds.
+        Stop when `metric` has not improved for this many rounds.
     """
 
     def __init__(

@@ -305,7 +305,7 @@ def _reject_masked(results: Results) -> None:
     if len(results) > 1 and all(result.parameters is results[0][1].parameters for _, result in results):
         raise RuntimeError(
             "these results come from secure aggregation (SecAgg+), which hides the clients' own updates: "
-            "MelStrategy can neither check nor weight them. Use one or the other"
+            "MelStrategy can neither check nor weight them. Use one without the other"
         )
 
 

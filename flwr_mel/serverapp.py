@@ -28,9 +28,11 @@ _ROUND = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate
 _NUMPY = "numpy.ndarray"
 
 
-@dataclass
+@dataclass(repr=False)
 class MelResult(Result):
-    """Flower's result, why training stopped, and the records of the last rounds.
+    """Flower's result, the reason why training stopped, and the records of the last rounds.
+
+    It prints as Flower's result does, without the values of the arrays.
 
     Parameters
     ----------

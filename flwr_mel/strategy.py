@@ -43,50 +43,53 @@ _EXACT, _ROBUST, _ROUNDS = Exact(), Robust(), Rounds()
 class MelStrategy:
     """Plans every round of a wrapped Flower strategy for clients of unequal speed.
 
-    Each client gets its own number of epochs and samples, so that all reply within the round time and within
-    their energy limits. Without a round time the first round is the project's own, is measured, and sets it.
+    Each client gets its own number of epochs and samples, so that all clients reply within the round time and
+    stay within their energy limits. Without a given round time, the first round runs as the project defines
+    it, and the round time is derived from its measurements.
 
-    A cycle of the paper is a round of Flower, and a learner is a client.
+    A cycle of the paper is a round in Flower, and a learner is a client.
 
     Parameters
     ----------
     strategy : Strategy
         A strategy of the same API. It samples the clients and aggregates their updates.
     cycle_time_s : float or "best", optional
-        T: all clients reply within this time. None: derived from the first round. "best": short rounds whose
-        T and samples follow from the costs; see `flwr_mel.solvers.Rate`.
+        T, the round time: all clients reply within it. None: derived from the first round. "best": short
+        rounds whose T and samples follow from the costs; see `flwr_mel.solvers.Rate`.
     total_samples : int, optional
-        d, for all connected clients together; a round with some of them gets its share. None: all data.
+        d, the samples of a round with all connected clients; a round with fewer clients gets a proportional
+        part. None: all data.
     staleness : int, optional
-        c: the epochs of two clients differ by at most this. None: no cap.
+        c: the epochs of any two clients differ by at most c. None: no cap.
     min_samples : int, optional
-        The least samples of a client with a task. None: 32 or what the smallest client holds where T is
-        derived, otherwise 1.
+        The smallest number of samples in a task. None: 1 for a given T, 16 with "best", otherwise 32 (or all
+        samples of the client that holds the fewest).
     max_epochs : int, optional
-        The most epochs of a client. None: five times the project's own number if it has one, else no limit.
+        The largest number of epochs in a task. None: five times the project's own number if it is known,
+        otherwise no limit.
     solver : Solver or Rate
-        `Exact()` or another solver of `flwr_mel.solvers`. With "best": `Rate(...)`.
+        `Exact()` or another solver from `flwr_mel.solvers`. With "best": `Rate(...)`.
     workload : Workload, optional
         The training job, for clients that declare physical values (clock, link, power).
     default_device : Device or Measured, optional
-        Assumed for clients that declare nothing, instead of measuring them.
+        The device assumed for clients that declare no costs, which are then not measured.
     shards : Shards, optional
         Data on the server that are sent to the clients (parallelized learning).
     average : str
         "samples" (weights d_k, as in the paper), "nova" or "nova-held" (FedNova's average).
     estimation : Estimation, optional
-        Learn the costs of all clients from their replies. None: of clients without a profile only.
+        Learn the costs of all clients from their replies. None: only those of clients without a profile.
     robust : Robust
         Bounds on what one client can do to the model; all off by default.
     rounds : Rounds
-        Deadline, probe timeout, behaviour when the samples do not fit, epochs key.
+        Deadline, probe timeout, behaviour if the samples do not fit, epochs key.
     callbacks : iterable of callables
         Each receives every finished `CycleRecord` and may return a reason to stop, as `Stopping` does.
     seed : int
-        One seed gives one result.
+        The same seed gives the same result.
     """
 
-    #: The API's own class of strategies, and where the other API's MelStrategy is.
+    #: The API's own class of strategies, and the path of the other API's MelStrategy.
     _kind: ClassVar[type]
     _other: ClassVar[str]
 
@@ -201,7 +204,7 @@ class MelStrategy:
     def _begin(self, nodes: Collection[str], connected: Collection[str]) -> tuple[list[str], list[str]]:
         """Begin a round; return the clients to probe, and those whose answers the round waits for.
 
-        It waits while fewer than half of the clients are known, and not for a client that never answered.
+        It waits only if fewer than half of the clients are known, and never for a client that did not answer.
         """
         self._close()
         self.state = with_nodes(self.state, {*nodes, *connected})
@@ -211,7 +214,7 @@ class MelStrategy:
         return unknown, [node for node in unknown if wait and node not in silent]
 
     def _answered(self, answers: Mapping[str, Words | None]) -> None:
-        """Take in what clients report about themselves."""
+        """Record what clients report about themselves."""
         self.state = with_answers(self.state, self.options, answers)
 
     def _plan(self, cycle: int, nodes: Sequence[str], connected: int, model: Arrays) -> tuple[Task, ...]:
@@ -250,7 +253,7 @@ class MelStrategy:
         return words
 
     def _idle(self, tasks: Sequence[Task], nodes: Iterable[str]) -> list[str]:
-        """Return clients to probe during the round: those without a task, and others that are not known."""
+        """Return clients to probe during the round: those without a task, and other unknown clients."""
         busy = {task.node for task in tasks}
         idle = [node for node in nodes if node not in busy]
         unknown = (n for n in self.state.keys if n not in busy and not self.state.of(n).answered)
@@ -279,15 +282,15 @@ class MelStrategy:
         return updates
 
     def _accept(self, model: Arrays | None) -> bool:
-        """Whether the wrapped strategy made a model that can be used; if not, the old one stays."""
+        """Whether the wrapped strategy returned a usable model; if not, the previous one is kept."""
         if model is None or self._record is None:
             return model is not None
         wrong = not_finite(model, self._model)
         if not wrong:
             self._model = model
             return True
-        text = f"{type(self.strategy).__name__} made a model with values that are not finite ({wrong})"
-        text += ": the old one stays"
+        text = f"{type(self.strategy).__name__} returned a model with values that are not finite ({wrong})"
+        text += ": the previous model is kept"
         log.warning("round %d: %s", self._record.cycle, text)
         self._record.notes.append(text)
         for row in self._record.learners:

@@ -59,7 +59,7 @@ def check_strategy(strategy: object, kind: type, other: str, ours: type) -> None
         raise complain("strategy", "a strategy object", got, f"Write MelStrategy({strategy.__name__}(...)).")
     if isinstance(strategy, ours):
         raise complain(
-            "strategy", "a strategy of Flower or your own", Phrase("a MelStrategy"), "Wrap it once."
+            "strategy", "a Flower strategy or one of your own", Phrase("a MelStrategy"), "Wrap it once."
         )
     if not isinstance(strategy, kind):
         rule = f"a {home}.Strategy object"
@@ -73,8 +73,8 @@ def check_strategy(strategy: object, kind: type, other: str, ours: type) -> None
                 "strategy", "a strategy whose updates are arrays", got, "Use it without MelStrategy."
             )
         if getattr(layer, "accountant", None) is not None:
-            rule = "a strategy without a privacy accountant, which needs equal weights, while d_k are unequal"
-            got = Phrase(f"{type(layer).__name__} with one")
+            rule = "a strategy without a privacy accountant, as it needs equal weights and d_k are unequal"
+            got = Phrase(f"{type(layer).__name__} with an accountant")
             raise complain("strategy", rule, got, "Leave the accountant out, or use it without MelStrategy.")
 
 

@@ -46,7 +46,7 @@ def lock(directory: Path) -> None:
     except OSError:
         os.close(file)
         raise RuntimeError(
-            f"another process trains with the checkpoints in {directory}. Stop it, or give another directory"
+            f"another process is using the checkpoints in {directory}. Stop it, or give another directory"
         ) from None
     _LOCKED.add(key)
 

@@ -157,9 +157,9 @@ class _Checkpoints:
                     damaged.append(path)
             if damaged and self._found is None:
                 got = Phrase(f"{self.directory}: no checkpoint in it can be read")
-                remedy = "To start from the beginning, remove them or give another directory."
+                remedy = "To start from the beginning, remove the checkpoints or give another directory."
                 raise complain(
-                    "directory", "a directory with a usable checkpoint or without any", got, remedy
+                    "directory", "a directory with a readable checkpoint or with none", got, remedy
                 )
             for path in damaged:
                 path.rename(path.with_suffix(".damaged"))
@@ -175,15 +175,15 @@ class _Checkpoints:
             for leftover in self.directory.glob(".round-*.tmp"):
                 leftover.unlink()
         except OSError as error:
-            rule = "a directory that can be written"
+            rule = "a directory that can be written to"
             raise complain("directory", rule, str(self.directory), f"{error}.") from error
 
     def _reject(self, what: str, old: list[Any], new: list[Any]) -> None:
         """Raise for a checkpoint of another training; name the first entry that differs."""
         pairs = [(a, b) for a, b in zip(old, new, strict=False) if a != b]
         a, b = pairs[0] if pairs else (f"{len(old)} entries", f"{len(new)} entries")
-        got = Phrase(f"{self.directory}, which holds a training with {what}: {a} there, {b} here")
-        raise complain("directory", "a directory for this training alone", got, "Give another one.")
+        got = Phrase(f"{self.directory}, which holds a training run with {what}: {a} there, {b} here")
+        raise complain("directory", "a directory for this training run only", got, "Give another one.")
 
 
 class Checkpointed(_Checkpoints):
@@ -256,8 +256,8 @@ class MessageCheckpointed(Checkpointed, message.Strategy):
         """Pass on; an outermost strategy that did not call `resume` is an error."""
         if not self._begun:
             raise RuntimeError(
-                "Checkpointed is not the outermost strategy, so that its start is not called: begin with "
-                "arrays, num_rounds = checkpointed.resume(arrays, num_rounds)"
+                "Checkpointed is not the outermost strategy, so its start method is not called. Before the "
+                "training, call arrays, num_rounds = checkpointed.resume(arrays, num_rounds)"
             )
         return self.strategy.configure_train(server_round, arrays, config, grid)
 

@@ -13,7 +13,7 @@ _MOD = (
     "list, so that probes do not reach other mods or the app. Give clients that are slow to start more time: "
     "MelStrategy(..., rounds=Rounds(probe_timeout_s=...))."
 )
-_CLIENT = "Does the same client train without MelStrategy? Its own log has the whole error."
+_CLIENT = "Check whether the client trains without MelStrategy. The client's log has the complete error."
 
 
 class NoWork(RuntimeError):
@@ -21,25 +21,25 @@ class NoWork(RuntimeError):
 
 
 def unable_text(reasons: Sequence[tuple[str, str]], remedy: str = _MOD) -> str:
-    """Say why no client can be given work.
+    """Return the error text for a round in which no client can be given work.
 
     Parameters
     ----------
     reasons : sequence of pairs
         Label and reason.
     remedy : str
-        What to do, where the reasons do not say it.
+        What to do, if the reasons do not state it.
     """
     return _text("no client can be given work", reasons, remedy)
 
 
 def failed_text(rows: Sequence[LearnerRecord]) -> str:
-    """Say why no update can be used.
+    """Return the error text for a round in which no update can be used.
 
     Parameters
     ----------
     rows : sequence of LearnerRecord
-        Of the clients that had a task.
+        The clients that had a task.
     """
     reasons = [(row.learner, f"{row.outcome}: {row.reason}") for row in rows]
     return _text("no update of any client could be used", reasons, _CLIENT)

@@ -1,4 +1,4 @@
-"""What the log says about a round: one line per round, a summary, and advice, each kind of it once."""
+"""The log lines of a training: one line per round, a summary, and advice, each kind once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 PLAN, TURNS = "plan", "turns"
 #: Noted once with cycle_time_s="best".
 SHORT_ROUNDS = (
-    "rounds are short from now on ({:.3g} s, {:,} samples), so num_rounds of them hold less work. Set a "
-    "large num_rounds and stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
+    "rounds are short from now on ({:.3g} s, {:,} samples), so num_rounds rounds do less work in total. Set "
+    "a large num_rounds, and stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
 )
 #: Logged once with cycle_time_s="best" where it applies.
 STATISTICS = (
-    "the strategy also steps the running statistics of BatchNorm, which ruins the model over many rounds. "
-    "Average them: docs/GUIDE.md, Choosing the round time"
+    "the strategy also updates the running statistics of BatchNorm as if they were weights, which ruins the "
+    'model over many rounds. Average them instead: see "Choosing the round time" in docs/GUIDE.md'
 )
 # Data hardly count if their share in the model is less than this part of their share in all data.
 _HARDLY = 0.1
@@ -32,24 +32,24 @@ _EQUAL = 1.5
 _SHORTER = 0.95
 
 _READ = (
-    "Let the client read its epochs from the run config or the message under a usual name such as "
+    "Let the client read its epochs from the run config or the message under a common name such as "
     "local-epochs, name the key with Rounds(epochs_key=...), or use Assignment.from_message(message).epochs"
 )
 _CHOOSE = (
-    "One more line in the client lets slow devices use fewer samples: loader = "
+    "With one more line in the client, slow devices use fewer samples: loader = "
     "Assignment.from_message(message).loader(loader), or rows = "
     "Assignment.from_message(message).choose(len(data)); classic API: Assignment.from_config(config)"
 )
 _REPORT = (
-    "the reply has no report, so the work cannot be measured and stays as it is. Put mel_mod first in "
+    "the reply has no report, so the work cannot be measured and is not planned. Put mel_mod first in "
     "ClientApp(mods=[...])"
 )
 _EPOCHS = f"the app does not follow its epochs, so the project's own number of epochs is planned. {_READ}"
 _SAMPLES = "the app uses all its samples in every round, so samples are not planned"
 _NOT_BEST = ", and cycle_time_s='best' works like the default"
 _FIXED = (
-    "the app does the same work for every task (max_steps, or a fixed number of epochs?), so that work is "
-    f"planned. {_READ}"
+    "the app does the same work for every task (max_steps, or a fixed number of epochs?), so the plan "
+    f"assumes that work. {_READ}"
 )
 _UNCHANGED = (
     "the app returned exactly the arrays that it received, so nothing was trained. Return the weights of the "
@@ -60,7 +60,9 @@ _TURNS = (
     'planned. Start it with --federation-config "num-supernodes={} client-resources-num-cpus=1 '
     'init-args-num-cpus={}"'
 )
-_SHARE = "these data have little weight in the model, so labels that occur only there may not be learned. Use"
+_SHARE = (
+    "the local data have little weight in the model, so labels that occur only there may not be learned. Use"
+)
 
 
 def round_line(record: CycleRecord, *, in_turns: bool = False) -> str:
@@ -88,7 +90,7 @@ def round_line(record: CycleRecord, *, in_turns: bool = False) -> str:
 
 
 def final_line(records: Iterable[CycleRecord], *, in_turns: bool = False) -> str:
-    """Return what planning gained over the baseline round; "" where there was none.
+    """Return what planning gained over the baseline round; "" without a baseline round.
 
     Parameters
     ----------
@@ -113,11 +115,11 @@ def final_line(records: Iterable[CycleRecord], *, in_turns: bool = False) -> str
 def _no_gain(record: CycleRecord) -> str:
     """Return why rounds are as long as without planning."""
     if own := sum(row.baseline for row in record.asked):
-        return f"{own} of {len(record.asked)} clients do not follow their tasks, see the warnings above"
+        return f"{own} of {len(record.asked)} clients do not follow their tasks (see the warnings above)"
     paces = [row.time_s / (row.epochs * row.samples) for row in record.asked if row.time_s]
     if paces and max(paces) < _EQUAL * min(paces):
         return "all clients are equally fast"
-    return "as much work does not fit into less time"
+    return "the same work does not fit into less time"
 
 
 def advised(
@@ -128,7 +130,7 @@ def advised(
     unchanged: Collection[str] = (),
     waiting: Collection[str] = (),
 ) -> State:
-    """Add advice to the notes of a settled record; return the state that remembers which was given.
+    """Add advice to the notes of a settled record; return the state that remembers which advice was given.
 
     Parameters
     ----------
@@ -139,9 +141,9 @@ def advised(
     record : CycleRecord
         Gets the notes.
     unchanged : collection of str
-        Nodes that returned the model as it was.
+        Nodes that returned the model unchanged.
     waiting : collection of str
-        Nodes that began only when others were done.
+        Nodes that began only after others had finished.
     """
     rows = [row for row in record.asked if row.outcome is Outcome.USED]
     clients = {row.node: state.of(row.node) for row in rows}
@@ -151,7 +153,10 @@ def advised(
         "report": ([row for row in rows if row.baseline and row.train_s is None], _REPORT),
         "unchanged": ([row for row in rows if row.node in unchanged], _UNCHANGED),
         "fixed": ([row for row in rows if clients[row.node].fixed], _FIXED),
-        "bounded": ([row for row in rows if row.bounded], "bounded by Robust(...); see the records"),
+        "bounded": (
+            [row for row in rows if row.bounded],
+            "the update was limited by Robust(...); see the records",
+        ),
         "problem": (problems, clients[problems[0].node].problem if problems else ""),
         TURNS: (
             [row for row in rows if later and row.node in waiting],

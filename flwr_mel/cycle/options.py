@@ -18,7 +18,7 @@ from flwr_mel.solvers import Exact, Rate
 
 
 class OnInfeasible(StrEnum):
-    """What to do when the samples do not fit into the limits of a round."""
+    """What to do if the samples do not fit into the limits of a round."""
 
     RELAX = "relax"
     """Use the largest number of samples that fits, and note it."""
@@ -49,12 +49,13 @@ class Rounds:
         Stop waiting for replies T (1 + deadline_slack) seconds after sending the tasks (Message API). A later
         reply is dropped, and the client's next task is smaller. None: wait for all replies, as Flower does.
     probe_timeout_s : float
-        How long a round waits for new clients to report what they can do.
+        How many seconds a round waits for new clients to report their costs and limits.
     on_infeasible : str
-        When the samples do not fit: "relax" (use fewer), "skip" (the round) or "error".
+        What to do if the samples do not fit into a round: "relax" (use fewer samples), "skip" (skip the
+        round) or "error" (raise an error).
     epochs_key : str, optional
         The key under which the clients read their number of epochs from the run config or the message.
-        None: the usual names, such as `local-epochs`.
+        None: the common names, such as `local-epochs`.
     """
 
     deadline_slack: float | None = None
@@ -78,12 +79,12 @@ class Robust:
     Parameters
     ----------
     max_samples : int, optional
-        The most samples that a client is given or counts for, whatever it reports to hold.
+        The largest number of samples that a client is given or counts for, whatever it reports.
     max_share : float, optional
-        The largest share of the weight of a round that one client may have.
+        The largest share of a round's total weight that one client may have.
     max_norm_ratio : float, optional
-        How many times as large as the median update an update may be, more where more work was done. Larger
-        ones are scaled down to the size of the median. 2 is a good value.
+        The largest allowed ratio of an update's norm to the median norm; more work allows a larger norm.
+        Updates beyond this ratio are scaled down to the median norm. 2 is a good value.
     """
 
     max_samples: int | None = None
@@ -108,9 +109,9 @@ class Estimation:
     on_time : float
         The share of replies that should arrive within the planned time. 0.5 plans with expected times.
     noise : float
-        First guess of how much a single time deviates from its mean, as a share. It is learned.
+        First guess of the relative deviation of a single time from its mean. The replies correct it.
     memory : int
-        About how many of the latest replies count.
+        About how many of the latest replies are used.
     """
 
     on_time: float = 0.95
@@ -132,10 +133,10 @@ class Shards:
     Parameters
     ----------
     arrays : sequence of arrays
-        Features, labels and so on, of equal length.
+        Features, labels and so on, all of the same length.
     over_tls : bool
-        The operator's statement that all clients are reached over TLS with registered keys. Without it shards
-        are sent to simulated clients only.
+        The operator's declaration that all clients connect over TLS with registered keys. Without it, shards
+        are sent only to simulated clients.
     """
 
     arrays: Sequence[npt.NDArray[Any]]
@@ -201,7 +202,7 @@ class Options:
         if self.total_samples is not None and (self.min_samples or 0) > self.total_samples:
             raise complain("min_samples", f"at most total_samples = {self.total_samples:,}", self.min_samples)
         if self.shards is not None and self.cycle_time_s is None:
-            rule = "given with shards: without local data there is no baseline round to derive it from"
+            rule = "given with shards: without local data, there is no baseline round to derive it from"
             raise complain("cycle_time_s", rule, None, "Give seconds or 'best'.")
         if self.shards is not None and (self.total_samples or 0) > len(self.shards):
             rule = f"at most the {len(self.shards):,} samples of the shards"
@@ -217,7 +218,7 @@ class Options:
         elif self.best and self.solver != Exact():
             raise complain("solver", "Rate(...) or left out with cycle_time_s='best'", self.solver)
         if self.best and self.total_samples is not None:
-            rule = "left out with cycle_time_s='best', which chooses the samples of a round"
+            rule = "left out with cycle_time_s='best', which chooses the samples of each round"
             raise complain("total_samples", rule, self.total_samples)
 
     @property
@@ -241,7 +242,7 @@ class Options:
         return self.solver if isinstance(self.solver, Rate) else Rate()
 
     def learning(self, *, declared: bool) -> Estimation | None:
-        """Return how costs are learned; None: a client's declared costs are used as they are.
+        """Return how costs are learned; None: a client's declared costs are used unchanged.
 
         A derived T is no deadline: tasks are planned with expected times, as T is. A margin would only make
         them smaller than the project's own work.

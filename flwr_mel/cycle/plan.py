@@ -103,8 +103,8 @@ def _check_shards(learners: Sequence[Learner], options: Options) -> None:
     outside = [x.label for x in learners if not x.simulated]
     if options.shards is not None and not options.shards.over_tls and outside:
         raise PermissionError(
-            f"shards would be sent to {', '.join(outside[:3])}, outside a simulation. If all clients are "
-            "reached over TLS with registered keys, state it with Shards(..., over_tls=True)"
+            f"shards would be sent to {', '.join(outside[:3])}, outside a simulation. If all clients connect "
+            "over TLS with registered keys, declare this with Shards(..., over_tls=True)"
         )
 
 
@@ -233,7 +233,7 @@ def _problem(
         if options.rounds.on_infeasible is OnInfeasible.RELAX:
             fleet = _strongest(fleet, room, total // least, record, rows)
         elif options.rounds.on_infeasible is OnInfeasible.SKIP:
-            record.notes.append("no client has a task in this round: too few samples for their least batches")
+            record.notes.append("no client has a task in this round: too few samples for the smallest tasks")
             total = 0
     record.asked_samples = total
     return fleet, fleet.problem(options, time_s, total) if fleet.learners and total else None
@@ -253,7 +253,7 @@ def _strongest(fleet: Fleet, room: IntArray, places: int, record: CycleRecord, r
     """Return the strongest learners: there are too few samples for the least batches of all."""
     strongest = np.sort(np.argsort(-room, kind="stable")[:places])
     for k in set(range(len(fleet.learners))) - set(strongest.tolist()):
-        rows[fleet.learners[k].key].reason = "there are too few samples for the least batch of every client"
+        rows[fleet.learners[k].key].reason = "there are too few samples for the smallest task of every client"
     record.notes.append(f"too few samples for all clients: the {len(strongest)} strongest take part")
     return fleet.take(strongest)
 
@@ -268,7 +268,7 @@ def _solved(problem: AllocationProblem, options: Options, record: CycleRecord) -
             raise
         if policy is OnInfeasible.RELAX and fits:
             record.notes.append(
-                f"{problem.total_samples:,} samples do not fit, {fits:,} do: {infeasible.diagnosis}"
+                f"{problem.total_samples:,} samples do not fit, so {fits:,} are used: {infeasible.diagnosis}"
             )
             return allocate(problem.replace(total_samples=fits), options.allocator)
         record.notes.append(f"no client has a task in this round: {infeasible}")
@@ -285,8 +285,8 @@ def _check_workable(state: State, options: Options, follows: Follows) -> None:
     if shortest > options.time_s:
         raise NoWork(
             f"cycle_time_s={options.time_s:g} is too short for every client: the smallest cycle time in "
-            f"which one of them can do anything is {1.005 * shortest:.3g} s. Give at least that, or leave it "
-            "out"
+            f"which any client can finish a task is {1.005 * shortest:.3g} s. Give at least that, or leave "
+            "cycle_time_s out"
         )
 
 

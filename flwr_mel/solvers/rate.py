@@ -47,18 +47,18 @@ class Rate:
     Parameters
     ----------
     noise : float
-        B, the gradient noise scale in samples: with so many samples a round makes half of the progress that
-        it can make.
+        B, the gradient noise scale in samples: a round with B samples makes half of the largest possible
+        progress.
     frugality : float
-        f from 0 (time only) to below 1.
+        f, from 0 (time only) to below 1: larger values save energy.
     most : int
-        The most samples of one task.
+        The largest number of samples in a task.
     cover : float
-        Share of the data that participants hold at least. 1: every learner that can take part does, so that
-        no data are left out.
+        The smallest share of the data that the participants must hold. 1: every learner that can take part
+        does, so no data are left out.
     reference_s : float, optional
-        Read energy limits as a mean power, E_k / reference_s, so that a shorter cycle has less energy. None:
-        they are per cycle, however long it is.
+        Read energy limits as a mean power, E_k / reference_s, so that a shorter cycle has a lower limit.
+        None: the limits are per cycle, whatever its length.
     """
 
     noise: float = 400.0

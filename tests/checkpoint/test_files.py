@@ -98,7 +98,7 @@ def test_a_checkpoint_of_another_project(tmp_path, api):
         ),
         "another model: 2 entries there, 3 entries here": (api, tmp_path, "FedAvg", longer),
     }.items():
-        with pytest.raises(ValueError, match=f"directory for this training alone, got .* {reason}"):
+        with pytest.raises(ValueError, match=f"directory for this training run only, got .* {reason}"):
             Training(*training).run()
     assert names(tmp_path) == ["round-00000001.npz"]
 
@@ -112,7 +112,7 @@ def test_what_can_be_wrapped(tmp_path):
     with pytest.raises(ValueError, match="Wrap it once"):
         MelStrategy(checkpointed)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="directory must be a directory that can be written"):
+    with pytest.raises(ValueError, match="directory must be a directory that can be written to"):
         Training("message", tmp_path / "file" / "c").run()
 
 
@@ -131,7 +131,7 @@ def test_two_processes_do_not_train_in_one_directory(tmp_path, api):
     other = subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path], stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(RuntimeError, match="another process trains with the checkpoints in"):
+        with pytest.raises(RuntimeError, match="another process is using the checkpoints in"):
             Training(api, tmp_path).run(1)
     finally:
         other.kill()

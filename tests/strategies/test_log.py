@@ -5,6 +5,7 @@ from time import sleep
 
 import numpy as np
 import pytest
+from flwr.serverapp.strategy import Result
 
 from flwr_mel.cycle.messages import final_line, round_line
 from flwr_mel.records import CycleRecord, LearnerRecord
@@ -26,6 +27,12 @@ def test_log_lines(api, caplog):
         assert "instead of" in lines[-1]
 
 
+def test_the_result_prints_as_flowers_does(message_api):
+    fleet = Fleet(measured())
+    message_api.train(wrapped(message_api), fleet, rounds=2)
+    assert str(fleet.result) == Result.__repr__(fleet.result)
+
+
 def test_short_rounds_are_told_once_and_the_time_between_them_is_measured(api, caplog):
     caplog.set_level(logging.INFO, "flwr.mel")
     apps = [App(held=500, pace=1e-5 * (k + 1), fixed_s=0.0) for k in range(4)]
@@ -34,7 +41,7 @@ def test_short_rounds_are_told_once_and_the_time_between_them_is_measured(api, c
     assert mel.state.pause_s >= 0.05
     assert [record.learners[0].samples for record in (mel.records[0], mel.records[-1])] == [16, 256]
     lines = [r.getMessage() for r in caplog.records]
-    assert sum("hold less work" in line for line in lines) == 1
+    assert sum("do less work in total" in line for line in lines) == 1
     assert any(line.startswith("round 1: first tasks") for line in lines)
 
 
@@ -66,7 +73,7 @@ def test_what_planning_notes_is_logged_once(api, caplog):
     api.train(wrapped(api, cycle_time_s="best"), Fleet(measured(chooses=False)), rounds=3)
     assert "short" not in caplog.text
     api.train(wrapped(api, cycle_time_s=0.05, max_epochs=1, total_samples=240), Fleet(planned()), rounds=3)
-    assert caplog.text.count("round 1: 240 samples do not fit, 160 do") == 1
+    assert caplog.text.count("round 1: 240 samples do not fit, so 160 are used") == 1
 
 
 def test_the_final_line():

@@ -67,7 +67,7 @@ def test_a_client_that_fails(api, caplog):
 
 
 def test_all_fail_in_the_first_round(api):
-    with pytest.raises(NoWork, match=r"client 0 is broken(.|\n)*own log"):
+    with pytest.raises(NoWork, match=r"client 0 is broken(.|\n)*client's log"):
         api.train(wrapped(api), Fleet(measured(), errors={(1, k) for k in range(4)}), rounds=2)
 
 
@@ -140,7 +140,7 @@ def test_a_model_that_is_not_finite_is_not_used(api):
     arrays = api.train(mel, Fleet(planned()), rounds=1)
     assert arrays["b"].tolist() == MODEL["b"].tolist()
     assert set(outcomes(mel, 1)) == {"rejected"}
-    assert "Broken made a model with values that are not finite" in mel.records[0].notes[0]
+    assert "Broken returned a model with values that are not finite" in mel.records[0].notes[0]
 
 
 def test_a_reply_after_the_deadline_is_dropped_and_the_next_task_is_smaller(message_api):
