@@ -17,7 +17,7 @@ from mel_simulation.paper.statements import Grid
 from mel_simulation.sweep.results import Row, read_about, read_results
 
 #: Committed results of the reproduction.
-SOURCES = ("headline", "past", "paper")
+SOURCES = ("headline", "paper")
 #: Those of README's first table.
 RATES = "rate"
 
@@ -32,8 +32,6 @@ def blocks(rows: Sequence[Row], paths: Sequence[Path], varied: Sequence[Row] = (
     }
     if varied:
         found["variations"] = tables.variations(grid, varied)
-    if any(row["config"]["handout"] != "proportional" for row in rows):
-        found["rules"] = tables.rules(rows)
     return found
 
 
