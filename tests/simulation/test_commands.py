@@ -90,7 +90,7 @@ def test_choices_are_offered_for_completion():
 
 def test_help_of_sweep_names_the_profiles():
     said = CliRunner().invoke(app, ["sweep", "--help"]).output
-    for name in ("quick", "headline", "paper", "past"):
+    for name in ("quick", "headline", "paper", "rate"):
         assert f"{name}: " in said
     for path in profiles().values():
         assert path.read_text().splitlines()[0].endswith("."), path  # the first line is all that is shown
