@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets import Dataset
-from flwr_datasets.partitioner import DirichletPartitioner, IidPartitioner
 from mel_simulation.scenario.data import FILES, DataError, embedded, load
 from mel_simulation.scenario.partition import partition
 
@@ -183,20 +181,6 @@ def test_a_partition_covers_everything_once(alpha, parts):
     again, other = (partition(LABELS, parts, alpha, seed=seed) for seed in (3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(found, other, strict=True))
-
-
-@pytest.mark.filterwarnings("ignore:The specified min_partition_size")
-@pytest.mark.parametrize(("parts", "alpha"), [(7, None), (5, 10.0), (20, 0.1), (50, 0.5)])
-def test_a_partition_is_the_one_of_flwr_datasets(parts, alpha):
-    first, second, *_ = np.random.SeedSequence(2).generate_state(6)
-    order = np.random.default_rng(first).permutation(len(LABELS))
-    theirs = IidPartitioner(parts)
-    if alpha:
-        least = min(10, len(LABELS) // (2 * parts))
-        theirs = DirichletPartitioner(parts, "label", alpha, min_partition_size=least, seed=int(second))
-    theirs.dataset = Dataset.from_dict({"index": order, "label": LABELS[order]})
-    for k, ours in enumerate(partition(LABELS, parts, alpha, seed=2)):
-        assert ours.tolist() == theirs.load_partition(k)["index"][:]
 
 
 def skew(parts):

@@ -62,6 +62,17 @@ def test_the_subset_is_costed_like_the_papers_samples():
     assert job.min_samples(replace(config, learners=1000)) == 2  # half of 4 samples each
 
 
+def test_partitions_are_kept_for_other_processes(tmp_path):
+    config = RunConfig(mode="fl", alpha=0.5, learners=20)
+    parts = [job.local_indices(config, k) for k in range(20)]
+    assert sorted(np.concatenate(parts)) == list(range(4000))
+    [kept] = (tmp_path / "cache" / "partitions").iterdir()
+    for spoil in (lambda: None, lambda: kept.write_bytes(b"damaged")):
+        spoil()
+        job._partitions.cache_clear()
+        assert all(np.array_equal(a, job.local_indices(config, k)) for k, a in enumerate(parts))
+
+
 def test_problems_of_a_run():
     problem = job.problem_of(RunConfig(mode="fl", alpha=0.5, learners=20), 1)
     held = [len(job.local_indices(RunConfig(mode="fl", alpha=0.5, learners=20), k)) for k in range(20)]

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
+import numpy as np
+
+from flwr_mel._files import atomically
 from flwr_mel._validate import IntArray, complain
 from flwr_mel.allocation import AllocationProblem, allocate
 from flwr_mel.clientapp import describe
@@ -16,7 +22,7 @@ from flwr_mel.paper import PAPER_LAYERS, PAPER_SAMPLES, least_batch
 from flwr_mel.solvers.rate import LEAST, best_round
 from flwr_mel.tools.fleetfile import Fleet, Learner
 from mel_simulation.scenario.config import RATE, RunConfig
-from mel_simulation.scenario.data import Dataset, load
+from mel_simulation.scenario.data import Dataset, cache_dir, load
 from mel_simulation.scenario.fleet import devices
 from mel_simulation.scenario.partition import partition
 
@@ -75,12 +81,26 @@ def workload_of(config: RunConfig) -> Workload:
 
 def local_indices(config: RunConfig, learner: int) -> IntArray:
     """Return which training samples a learner of the federated scenario holds."""
-    return _partitions(config)[learner]
+    labels = dataset_of(config).train_y
+    return _partitions(labels.tobytes(), config.learners, config.alpha, config.seed)[learner]
 
 
 @lru_cache(maxsize=2)
-def _partitions(config: RunConfig) -> list[IntArray]:
-    return partition(dataset_of(config).train_y, config.learners, config.alpha or None, config.seed)
+def _partitions(labels: bytes, learners: int, alpha: float, seed: int) -> list[IntArray]:
+    """Split the data, or read the split that another process left in the cache.
+
+    flwr-datasets takes seconds to import, in every actor.
+    """
+    name = sha256(f"{learners} {alpha!r} {seed}".encode() + labels).hexdigest()[:24]
+    path = cache_dir() / "partitions" / f"{name}.npz"
+    with suppress(OSError, ValueError, KeyError, BadZipFile), np.load(path, allow_pickle=False) as kept:
+        return np.split(kept["order"], kept["ends"])
+    parts = partition(np.frombuffer(labels, np.uint8), learners, alpha or None, seed)
+    ends = np.cumsum([len(part) for part in parts])[:-1]
+    arrays: dict[str, Any] = {"order": np.concatenate(parts), "ends": ends}
+    with suppress(OSError):
+        atomically(path, lambda file: np.savez(file, **arrays), "wb")
+    return parts
 
 
 @lru_cache(maxsize=4)

@@ -1,18 +1,24 @@
-"""Split a dataset among learners, as flwr-datasets does, whose import takes seconds in every actor."""
+"""Split a dataset among learners by flwr-datasets' partitioners."""
 
 from __future__ import annotations
+
+import warnings
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from flwr_mel._validate import IntArray, complain, count, number
 
-#: Fewest samples in a part with uneven labels, or half the mean; with a smaller part all are drawn again.
-_LEAST = 10
-_SEEDS, _DRAWS_PER_SEED = 5, 11
+#: Fewest samples in a part with uneven labels; a smaller part is drawn again.
+LEAST = 10
+# Each seed is good for eleven draws inside flwr-datasets.
+_SEEDS = 5
 
 
-def partition(labels: npt.NDArray[np.integer], parts: int, alpha: float | None, seed: int) -> list[IntArray]:
+def partition(
+    labels: npt.NDArray[np.integer], parts: int, alpha: float | None, seed: int, *, least: int = LEAST
+) -> list[IntArray]:
     """Split the samples so that each is in exactly one part; return the indices of each part.
 
     Parameters
@@ -26,40 +32,44 @@ def partition(labels: npt.NDArray[np.integer], parts: int, alpha: float | None, 
         equal parts drawn at random.
     seed : int
         Seed of the split.
+    least : int
+        Fewest samples in a part, for Dirichlet only; lowered to half the mean where the mean is small.
     """
+    from flwr_datasets.partitioner import DirichletPartitioner, IidPartitioner  # noqa: PLC0415 (slow)
+
     n = len(labels)
     if count("parts", parts, least=1) > n:
         raise complain("parts", f"at most the number of samples ({n})", parts)
     seeds = np.random.SeedSequence(count("seed", seed)).generate_state(_SEEDS + 1)
+    # The partitioners keep the order of the data: a shuffle before them makes the parts random.
     order = np.random.default_rng(seeds[0]).permutation(n)
     if alpha is None:
-        return np.array_split(order, parts)
+        return _split(IidPartitioner(num_partitions=parts), {"index": order})
     number("alpha", alpha, above=0.0, remedy="Use None for equal random parts.")
-    least = min(_LEAST, max(1, n // (2 * parts)))
-    shuffled = np.asarray(labels)[order]
-    for rng in (np.random.default_rng(int(each)) for each in seeds[1:]):
-        for _ in range(_DRAWS_PER_SEED):
-            found = _dirichlet(shuffled, parts, alpha, rng)
-            if min(map(len, found)) >= least:
-                for part in found:
-                    rng.shuffle(part)
-                return [order[part] for part in found]
+    least = min(count("least", least), max(1, n // (2 * parts)))
+    columns = {"index": order, "label": np.asarray(labels)[order]}
+    for draw in seeds[1:]:
+        try:
+            return _split(
+                DirichletPartitioner(parts, "label", alpha, min_partition_size=least, seed=int(draw)), columns
+            )
+        except ValueError as error:
+            if "max number of attempts" not in str(error):
+                raise
     raise complain(
         "alpha",
         f"large enough to give each of {parts} parts at least {least} of {n} samples",
         alpha,
-        "Raise alpha, or use fewer parts.",
+        "Raise alpha, lower `least`, or use fewer parts.",
     )
 
 
-def _dirichlet(
-    labels: npt.NDArray[np.integer], parts: int, alpha: float, rng: np.random.Generator
-) -> list[IntArray]:
-    """Draw the shares of each label, and cut its samples by them."""
-    found: list[list[IntArray]] = [[] for _ in range(parts)]
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        ends = (np.cumsum(rng.dirichlet([alpha] * parts)) * len(rows)).astype(int)[:-1]
-        for part, more in zip(found, np.split(rows, ends), strict=True):
-            part.append(more)
-    return [np.concatenate(part) for part in found]
+def _split(partitioner: Any, columns: dict[str, Any]) -> list[IntArray]:
+    from datasets import Dataset  # noqa: PLC0415
+
+    partitioner.dataset = Dataset.from_dict(columns)
+    with warnings.catch_warnings():
+        # The Dirichlet partitioner warns at each new draw.
+        warnings.filterwarnings("ignore", message="The specified min_partition_size")
+        parts = [partitioner.load_partition(k) for k in range(partitioner.num_partitions)]
+    return [np.asarray(part.with_format("numpy")["index"][:], dtype=np.int64) for part in parts]
