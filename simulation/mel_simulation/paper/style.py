@@ -37,7 +37,7 @@ _STYLE = {
 
 def style() -> AbstractContextManager[None]:
     """Apply our style to figures made and saved inside, whatever the user's matplotlib settings."""
-    return matplotlib.style.context(_STYLE, after_reset=True)  # type: ignore[no-any-return]
+    return matplotlib.style.context(_STYLE, after_reset=True)
 
 
 def canvas(
@@ -50,7 +50,7 @@ def canvas(
 
 def legend(figure: Figure, entries: Sequence[Artist] = (), title: str = "", columns: int = 6) -> None:
     """Put one legend above all panels: of these entries, or of all labels in the panels."""
-    found = {}
+    found: dict[str, Any] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
