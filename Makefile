@@ -55,7 +55,7 @@ simulate: install  ## Run the paper's experiment on MNIST and write a report; op
 	$(VENV)/bin/flwr-mel simulate $(ARGS)
 
 PROFILE ?= quick
-reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|past|rate|variations) and write its tables and figures
+reproduce: install  ## Sweep a profile (PROFILE=quick|headline|paper|rate|variations) and write its tables and figures
 	$(VENV)/bin/flwr-mel sweep $(PROFILE) --out runs/sweep-$(PROFILE) $(ARGS)
 	$(PY) -m mel_simulation.paper.reproduction runs/sweep-$(PROFILE)
 

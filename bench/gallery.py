@@ -61,7 +61,7 @@ def measure(name: str, fleet: str, out: Path, env: dict[str, str]) -> dict[str, 
 
 
 #: Steps of the server's optimizer, all of which are reported, and how long a run may last.
-ETAS, LIMIT_S = (0.005, 0.01, 0.02, 0.05), 90
+ETAS, LIMIT_S = (0.005, 0.01, 0.02, 0.05), 60
 #: More rounds than that takes.
 MANY = 1500
 #: What takes the place of FedAvg: FedAdam ruins the statistics of BatchNorm, which is shown once.

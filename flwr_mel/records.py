@@ -254,16 +254,14 @@ class JsonlWriter:
         """Write one record."""
         line = (json.dumps(record.as_dict(), allow_nan=False) + "\n").encode()
         with self.path.open("ab", buffering=0) as file:
-            end = file.tell()
+            end, rest = file.tell(), memoryview(line)
             try:
-                written = file.write(line)
+                while rest:
+                    rest = rest[file.write(rest) :]
                 os.fsync(file.fileno())
             except OSError:
-                written = -1
+                os.truncate(self.path, end)  # half a line would spoil the next one
                 raise
-            finally:
-                if written != len(line):  # half a line would spoil the next one
-                    os.truncate(self.path, end)
 
     def resume(self, cycle: int) -> None:
         """Drop the last lines if they are of later cycles, which a resumed training repeats."""

@@ -71,7 +71,7 @@ def test_a_resumed_run_keeps_the_cycles_it_has(tmp_path):
 def test_options_that_would_do_nothing_are_refused(tmp_path):
     fleet = tmp_path / "fleet.toml"
     fleet.write_text(write_fleet(Fleet(paper_fleet(np.random.default_rng(5), 6))))
-    assert "--learners must be left out with a fleet" in cli("--fleet", fleet, "--learners", 7, code=2)
+    assert "--learners must be 6, as many as" in cli("--fleet", fleet, "--learners", 7, code=2)
     assert "--energy must be left out with a fleet" in cli("--fleet", fleet, "--energy", 20, code=2)
     assert "--alpha must be left out in mode pl" in cli("--alpha", 0.5, code=2)
 
@@ -90,7 +90,7 @@ def test_choices_are_offered_for_completion():
 
 def test_help_of_sweep_names_the_profiles():
     said = CliRunner().invoke(app, ["sweep", "--help"]).output
-    for name in ("quick", "headline", "paper", "past"):
+    for name in ("quick", "headline", "paper", "rate"):
         assert f"{name}: " in said
     for path in profiles().values():
         assert path.read_text().splitlines()[0].endswith("."), path  # the first line is all that is shown

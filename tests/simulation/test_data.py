@@ -86,9 +86,9 @@ def test_the_cache_is_used_when_complete(tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        (0, lambda c: c[:-100], "is damaged or misnamed"),
+        (0, lambda c: c[:-100], "cannot be read"),
         (0, lambda c: c[:7], "cannot be read"),
-        (1, lambda c: b"\x1f\x8b\x08\x08" + c[4:], "cannot be read|is damaged"),
+        (1, lambda c: b"\x1f\x8b\x08\x08" + c[4:], "cannot be read"),
         (1, lambda c: c[:-1] + b"\x0a", "with labels 0 to 9"),
         (1, lambda c: struct.pack(">2I", 0x801, 49) + c[9:], "does not hold 28x28 images"),
         (
@@ -146,7 +146,7 @@ def test_a_download_is_checked_and_kept(mirror, monkeypatch):
     assert_small(load("fashion-mnist"))
 
 
-def test_broken_torchvision_is_explained(monkeypatch):
+def test_what_is_wrong_with_torchvision_is_told(monkeypatch):
     class Broken:
         def find_spec(self, name, path=None, target=None):
             if name.startswith("torchvision"):
@@ -156,7 +156,7 @@ def test_broken_torchvision_is_explained(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
     monkeypatch.setenv("FLWR_MEL_OFFLINE", "0")
-    with pytest.raises(DataError, match=r"nms does not exist.*must match torch's"):
+    with pytest.raises(DataError, match=r"operator torchvision::nms does not exist"):
         load("fashion-mnist")
     assert "nms does not exist" in load("mnist").notice
 

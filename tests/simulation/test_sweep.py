@@ -24,7 +24,7 @@ scheme = "ha-asyn"
 staleness = [0, 2]
 
 [[grid]]
-baseline = "fedprox"
+baseline = "fedavg"
 epochs = 2
 """
 
@@ -46,12 +46,12 @@ def done(sweep_file, tmp_path_factory, call, cluster):
 def test_a_sweep_has_one_line_per_cell_with_the_bits_of_the_strategy(done, sweep_file, straight):
     rows = read_results(done)
     assert [r["cell"] for r in rows] == [c.key for c in read_sweep(sweep_file)]
-    sync, unaware, zero, two, prox = rows
+    sync, unaware, zero, two, waits = rows
     assert sync["accuracy"] == zero["accuracy"] != two["accuracy"]
     assert sync["signature"] == zero["signature"] != two["signature"]
     assert unaware["trouble"]
     assert not unaware["accuracy"]
-    assert len(prox["accuracy"]) == CYCLES
+    assert len(waits["accuracy"]) == CYCLES
     assert two["accuracy"] == [record["metrics"]["accuracy"] for record in records(straight)]
     about = json.loads((done / "results.jsonl").read_text().splitlines()[0])["about"]
     assert about["versions"]["flwr-mel"]

@@ -137,7 +137,7 @@ def _one_round(run: Run, work: Work, groups: Groups) -> Html:
         return el("p", "No client had a task in any round.", class_="lead")
     record, busy = run.records[worked[-1]], np.nan_to_num(work.values["time_s"][:, worked[-1]])
     limit = record.cycle_time_s
-    end = 1.01 * max(limit, float(busy.max())) or 1.0
+    end = 1.01 * max(limit, float(busy.max())) or 1.0  # the axis, a little longer than T and every bar
     drawn = []
     for name, colour, k in groups:
         spent = float(busy[k].mean())
@@ -150,7 +150,7 @@ def _one_round(run: Run, work: Work, groups: Groups) -> Html:
         kept = int((run.column("waited_s") <= run.column("cycle_time_s")).sum())
         text += f" By the server's clock it came after {short(record.waited_s, 's')}, and within T in "
         text += f"{kept:,} of {m.plural(len(run.records), 'round')}."
-    return m.fill("one_round.html", text=text, bars=[*drawn, _foot("0", short(limit, "s"))])
+    return m.fill("one_round.html", text=text, bars=[*drawn, _foot("0", short(end / 1.01, "s"))])
 
 
 def _limits(work: Work, groups: Groups) -> Iterator[Html]:
@@ -159,7 +159,7 @@ def _limits(work: Work, groups: Groups) -> Iterator[Html]:
     for name, colour, k in groups:
         time = _use(v["time_share"][k], v["time_s"][k], "s")
         energy = _use(v["energy_share"][k], v["energy_j"][k], "J")
-        idle = el("span", short(m.mean(v["idle_s"][k]), "s"), class_="idle")
+        idle = el("span", short(round(m.mean(v["idle_s"][k]), 3), "s"), class_="idle")
         by = ", ".join(sorted({work.limited_by[i] for i in k} - {""})) or "no task"
         yield _row(name, colour, time, energy, idle, el("span", by, class_="by"), kind="use")
 

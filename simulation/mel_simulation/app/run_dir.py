@@ -48,10 +48,19 @@ def versions() -> dict[str, str]:
 
 
 class RunDir:
-    """One run's files; the directory is made when it is first written to."""
+    """One run's files; the directory is made when it is first written to.
+
+    Parameters
+    ----------
+    path : Path
+        Of the directory.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.records_file = path / "records.jsonl"
+        self.summary = path / "summary.json"
+        self.checkpoints = path / "checkpoints"
 
     @classmethod
     def of(cls, config: RunConfig) -> RunDir:
@@ -59,16 +68,6 @@ class RunDir:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         name = f"{stamp}-{config.scheme}-{config.mode}-{os.getpid()}"
         return cls(Path(config.run_dir) if config.run_dir else Path("runs") / name)
-
-    @property
-    def records_file(self) -> Path:
-        """Records of the cycles, one line each."""
-        return self.path / "records.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Directory of the strategy's checkpoints, from which a run resumes."""
-        return self.path / "checkpoints"
 
     def start(self, config: RunConfig) -> None:
         """Write config.json; a resumed run must be the same run."""
@@ -87,40 +86,30 @@ class RunDir:
 
     def check_same(self, facts: Mapping[str, Any]) -> None:
         """Refuse to resume a run that is damaged, or with anything that would change its results."""
-        before = self.facts()
-        old = before.get("config", {})
+        before, remedy = self.facts(), "Leave it out, or start another run."
         for key, value in facts["config"].items():
-            if key not in RESUMABLE and value != old.get(key):
-                rule = f"{old.get(key)!r} as in the run so far"
-                raise complain(key.replace("-", "_"), rule, value, "Leave it out, or start another run.")
+            old = before["config"].get(key)
+            if key not in RESUMABLE and value != old:
+                raise complain(key.replace("-", "_"), f"{old!r} as in the run so far", value, remedy)
         done, recorded, wanted = self.cycles_done(), len(self.records()), facts["config"]["cycles"]
         if recorded < done or (recorded and not done):
             got = Phrase(f"{recorded} cycles on record and a checkpoint after {done}")
             raise complain("run_dir", "a whole run with its checkpoints", got, "Start another run.")
         if wanted < done:
-            rule = f"at least {done}, the cycles that the run has done"
-            raise complain("cycles", rule, wanted, "Give more to continue, or start another run.")
-        if before.get("fleet") != facts["fleet"]:
-            got = Phrase("other learners")
-            raise complain("fleet", "as in the run so far", got, "Start another run.")
-        sizes = [[place.get("data", {}).get(key) for key in ("train", "test")] for place in (before, facts)]
-        if sizes[0] != sizes[1]:
-            rule = f"as in the run so far, with {sizes[0]} samples to train and test"
-            remedy = Phrase("Give the same {}, or start another run.", "data_dir")
-            raise complain("dataset", rule, sizes[1], remedy)
+            raise complain("cycles", f"at least {done}, the cycles that the run has done", wanted)
+        if before["fleet"] != facts["fleet"]:
+            raise complain("fleet", "as in the run so far", Phrase("other learners"), "Start another run.")
+        if before["data"]["train"] != facts["data"]["train"]:
+            rule = f"as in the run so far, with {before['data']['train']} samples to train"
+            raise complain("dataset", rule, facts["data"]["train"], "Start another run.")
 
     def facts(self) -> dict[str, Any]:
         """Return what `start` wrote into config.json."""
         path = self.path / "config.json"
-        try:
-            facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not path.is_file():
             got = Phrase(f"{self.path}, which has no config.json")
-            remedy = Phrase("Start it without {}.", "resume")
-            raise complain("run_dir", "a run to resume", got, remedy) from None
-        except ValueError as error:
-            got = Phrase(f"{self.path}, whose config.json is damaged ({error})")
-            raise complain("run_dir", "a whole run", got, "Start another run.") from None
+            raise complain("run_dir", "a run to resume", got, Phrase("Start it without {}.", "resume"))
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return facts
 
     def records(self) -> list[CycleRecord]:
@@ -137,4 +126,4 @@ class RunDir:
         if weights is not None:
             arrays: dict[str, Any] = {f"w{i:03d}": w for i, w in enumerate(weights)}
             atomically(self.path / "model.npz", lambda f: np.savez(f, **arrays), "wb")
-        atomically(self.path / "summary.json", lambda f: json.dump(summary, f, indent=2))
+        atomically(self.summary, lambda f: json.dump(summary, f, indent=2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from contextlib import nullcontext
+from math import nan
 from typing import Any
 
 from rich.console import Console
@@ -35,29 +36,19 @@ def follow(out: Console, run: RunDir, cycles: int, process: subprocess.Popen[byt
     """
     out.print(f"results: {run.path}", soft_wrap=True, markup=False)
     out.print("starting Flower's engine ...")
-    times = [time.monotonic()]
     live: Any = Live(console=out, auto_refresh=False) if out.is_terminal else nullcontext()
+    over = False
     with live:
-        while True:
+        while not over:
+            time.sleep(_PERIOD_S)
             # In this order: what is written before the end is still shown.
-            over = process.poll() is not None or (run.path / "summary.json").exists()
+            over = process.poll() is not None or run.summary.exists()
             for record in run.records()[done:]:
                 done = record.cycle
-                times.append(time.monotonic())
                 if out.is_terminal:
-                    live.update(view(record, cycles, _left(times, cycles - done)), refresh=True)
+                    live.update(view(record, cycles), refresh=True)
                 else:
                     out.print(line(record, cycles), soft_wrap=True)
-            if over:
-                return
-            time.sleep(_PERIOD_S)
-
-
-def _left(times: list[float], ahead: int) -> str:
-    """Return how long the rest will take; the first cycle includes the start and is left out."""
-    if len(times) < 3 or not ahead:
-        return ""
-    return f"about {ahead * (times[-1] - times[1]) / (len(times) - 2):.0f} s left"
 
 
 def line(record: CycleRecord, cycles: int) -> str:
@@ -65,45 +56,33 @@ def line(record: CycleRecord, cycles: int) -> str:
     epochs = [row.epochs for row in record.learners if row.epochs]
     work = f"{min(epochs)} to {max(epochs)} epochs" if epochs else "no work"
     return (
-        f"cycle {record.cycle} of {cycles}: accuracy {_accuracy(record)}, {len(epochs)} of "
+        f"cycle {record.cycle} of {cycles}: accuracy {_accuracy(record):.2f} %, {len(epochs)} of "
         f"{len(record.learners)} learners, {work}, {record.clock_s:.1f} s virtual, "
         f"{record.total_energy_j:,.0f} J"
     )
 
 
-def view(record: CycleRecord, cycles: int, left: str = "") -> Table:
+def view(record: CycleRecord, cycles: int) -> Table:
     """Return the tasks of a cycle as a table."""
-    table = Table(title=line(record, cycles), caption=left, title_justify="left", box=None)
+    table = Table(title=line(record, cycles), title_justify="left", box=None)
     for name in ("learner", "epochs", "samples", "time, s", "energy, J", "limit, J", "outcome"):
         table.add_column(name, justify="left" if name in ("learner", "outcome") else "right")
     for row in record.learners:
         limit = "" if row.energy_limit_j is None else f"{row.energy_limit_j:.1f}"
-        outcome = f"{row.outcome}{f': {row.reason}' if row.reason else ''}"
         costs = (f"{row.time_s:.2f}", f"{row.energy_j:.2f}", limit)
+        outcome = f"{row.outcome}: {row.reason}" if row.reason else str(row.outcome)
         table.add_row(row.learner, str(row.epochs), str(row.samples), *costs, outcome)
     return table
 
 
-def summary(out: Console, run: RunDir, seconds: float) -> None:
-    """Print the result of a finished run."""
+def conclude(out: Console, run: RunDir, seconds: float) -> None:
+    """Say what a finished run has reached."""
     records = run.records()
-    if not records:
-        return
-    last = records[-1]
-    best = max(record.metrics.get("accuracy", 0.0) for record in records)
-    rows = {
-        "cycles": str(last.cycle) + (f" ({last.stopped})" if last.stopped else ""),
-        "accuracy": f"{_accuracy(last)}, best {100 * best:.2f} %",
-        "mean epochs": f"{sum(r.mean_epochs for r in records) / len(records):.2f} per cycle",
-        "virtual time": f"{last.clock_s:.1f} s",
-        "energy": f"{last.total_energy_j:,.0f} J",
-        "wall time": f"{seconds:.0f} s",
-        "report": str(run.path / "report.html"),
-    }
-    for key, value in rows.items():
-        out.print(f"{key:14}{value}", soft_wrap=True, markup=False)
+    best = max(map(_accuracy, records), default=nan)
+    why = f"; {records[-1].stopped}" if records and records[-1].stopped else ""
+    out.print(f"best accuracy {best:.2f} %, {seconds:.0f} s of wall time{why}", soft_wrap=True, markup=False)
+    out.print(f"report: {run.path / 'report.html'}", soft_wrap=True, markup=False)
 
 
-def _accuracy(record: CycleRecord) -> str:
-    value = record.metrics.get("accuracy")
-    return "-" if value is None else f"{100 * value:.2f} %"
+def _accuracy(record: CycleRecord) -> float:
+    return 100 * record.metrics.get("accuracy", nan)

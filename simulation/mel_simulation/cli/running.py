@@ -17,7 +17,7 @@ from flwr_mel.tools.question import diagnosis_lines
 from flwr_mel.tools.shell import FAILED, INFEASIBLE, INTERRUPTED, console, note, stop
 from mel_simulation.app.engine import engine, error_file
 from mel_simulation.app.run_dir import RunDir, describe_run
-from mel_simulation.cli.live import follow, summary
+from mel_simulation.cli.live import conclude, follow
 from mel_simulation.ray_session import end_on_sigterm
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.fleet import names
@@ -42,12 +42,8 @@ def configure(values: Mapping[str, Any], given: Mapping[str, Any]) -> RunConfig:
         before = {name: stored.get(name.replace("_", "-"), value) for name, value in values.items()}
         values = {**before, **given}
     config = RunConfig(**values)
-    if config.fleet:
-        found = len(read_fleet(config.fleet))
-        if given.get("learners", found) != found:
-            rule = f"left out with a fleet: {config.fleet} has {found} learners"
-            raise complain("learners", rule, config.learners)
-        config = replace(config, learners=found)
+    if config.fleet and "learners" not in given:
+        config = replace(config, learners=len(read_fleet(config.fleet)))
     if not config.learners:
         raise complain("learners", "at least 1", 0)
     paths = {key: getattr(config, key) for key in ("fleet", "data_dir")}
@@ -59,23 +55,22 @@ def run(config: RunConfig, cpus_per_learner: float, ray_address: str) -> None:
     """Run the engine, show its cycles, and end the command with the exit code of what happened."""
     start, out, folder = time.monotonic(), console(), RunDir(Path(config.run_dir))
     done = _prepare(config, folder)
-    finished = folder.path / "summary.json"
     end_on_sigterm()
     try:
         with engine(config, cpus_per_learner, ray_address) as process:
             follow(out, folder, config.cycles, process, done)
-            if finished.exists():
+            if folder.summary.exists():
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_PATIENCE_S)
     except KeyboardInterrupt:
         _keep(folder)
         stop("interrupted", INTERRUPTED)
-    if not finished.exists():
+    if not folder.summary.exists():
         _keep(folder)
         file = error_file(config)
         why = file.read_text(encoding="utf-8") if file.exists() else "Flower's engine ended"
         stop(f"the run failed: {why}. Its log: {folder.path / 'flower.log'}", FAILED)
-    summary(out, folder, time.monotonic() - start)
+    conclude(out, folder, time.monotonic() - start)
 
 
 def _prepare(config: RunConfig, folder: RunDir) -> int:
@@ -95,7 +90,7 @@ def _prepare(config: RunConfig, folder: RunDir) -> int:
         elif folder.records():
             got = Phrase(f"{folder.path}, which holds a run")
             raise complain("run_dir", Phrase("new, or a run to {}", "resume"), got)
-        (folder.path / "summary.json").unlink(missing_ok=True)
+        folder.summary.unlink(missing_ok=True)
     except OSError as error:
         rule = "a directory that can be written to"
         raise complain("run_dir", rule, str(folder.path), f"{error.strerror or error}.") from error

@@ -40,10 +40,9 @@ def simulate(
 
     Time and energy are virtual: they come from the cost model, never from this machine's clock.
     """
-    names = {k: "--" + k.replace("_", "-") for k in [*values, "cpus_per_learner"]} | _LIBRARY
     default = ParameterSource.DEFAULT
     given = {key: value for key, value in values.items() if context.get_parameter_source(key) is not default}
-    with bad_input(names):
+    with bad_input(_LIBRARY):
         _check_cpus(cpus_per_learner, ray_address)
         from mel_simulation.cli.running import configure, run  # noqa: PLC0415 (takes a moment)
 

@@ -57,10 +57,10 @@ def table(path: Path, sweep: Sequence[Row], goal: float = 0.955) -> str:
         off = np.abs(np.array(row["accuracy"][:n]) - planned["accuracy"][:n]).max()
         costs_off = max(np.abs(x[:n] / y[:n] - 1).max() for x, y in zip(costs, ahead, strict=True))
         frugality, seed = _place(row)
-        ends = [f"{100 * off:.2f}", f"{costs_off:.0e}", str(row["beyond"])]
+        ends = [f"{100 * off:.2f}", f"{100 * costs_off:.2g}", str(row["beyond"])]
         lines.append([f"{frugality:g}", str(seed), *shown, *ends])
     head = ["f", "placement", "s, engine", "J, engine", "s, sweep", "J, sweep"]
-    head += ["accuracy differs by at most, points", "costs of a cycle differ by at most", "beyond a limit"]
+    head += ["accuracy differs by at most, points", "costs differ by at most, %", "beyond a limit"]
     return markdown_table(head, lines)
 
 

@@ -16,33 +16,26 @@ from mel_simulation.paper.figures import draw
 from mel_simulation.paper.statements import Grid
 from mel_simulation.sweep.results import Row, read_about, read_results
 
-#: Committed results of the reproduction.
-SOURCES = ("headline", "past", "paper")
-#: Those of README's first table.
-RATES = "rate"
+#: Committed results: the paper's cells, one thing varied, and README's table.
+SOURCES = ("headline", "paper", "variations", "rate")
 
 
-def blocks(rows: Sequence[Row], paths: Sequence[Path], varied: Sequence[Row] = ()) -> dict[str, str]:
-    """Return the generated blocks by their names, as far as there are cells for them."""
+def blocks(rows: Sequence[Row], paths: Sequence[Path]) -> dict[str, str]:
+    """Return the tables of any sweep by their names."""
     grid = Grid.of(rows)
-    found = {
+    return {
         "sources": tables.sources(paths),
         "verdicts": tables.verdicts(grid),
         "statements": tables.statements(grid),
     }
-    if varied:
-        found["variations"] = tables.variations(grid, varied)
-    if any(row["config"]["handout"] != "proportional" for row in rows):
-        found["rules"] = tables.rules(rows)
-    return found
 
 
 def update(results: Path, docs: Path, readme: Path) -> None:
     """Fill the pages and draw the figures from the committed results."""
-    paths = [results / f"{name}.jsonl" for name in SOURCES]
-    rows = [row for path in paths for row in read_results(path)]
-    varied, short = results / "variations.jsonl", results / f"{RATES}.jsonl"
-    found = blocks(rows, [*paths, varied, short], read_results(varied))
+    *papers, variations, short = paths = [results / f"{name}.jsonl" for name in SOURCES]
+    rows = [row for path in papers for row in read_results(path)]
+    found = blocks(rows, paths)
+    found["variations"] = tables.variations(Grid.of(rows), read_results(variations))
     found["engine"] = on_engine.table(results / on_engine.RESULTS.name, read_results(short))
     fill(docs / "REPRODUCTION.md", found)
     fill(readme, {"paper-result": tables.paper_result(rows, read_results(short))})
@@ -51,11 +44,12 @@ def update(results: Path, docs: Path, readme: Path) -> None:
 
 def write(directory: Path) -> Path:
     """Write the tables and figures of a sweep into its directory."""
-    rows, page = read_results(directory), directory / "REPRODUCTION.md"
-    results = directory / "results.jsonl"
-    title, notice = f"Reproduction: {directory.name}", read_about(results)["notice"].partition(".")[0]
-    title += f" ({notice})" if notice else ""
-    write_page(page, title, draw(rows, directory / "figures"), blocks(rows, [results]))
+    rows, results, page = read_results(directory), directory / "results.jsonl", directory / "REPRODUCTION.md"
+    notice = read_about(results)["notice"].partition(".")[0]
+    title = f"Reproduction: {directory.name}" + (f" ({notice})" if notice else "")
+    # The paper's statements are about 12 cycles of the full MNIST.
+    judged = [row for row in rows if row["config"]["cycles"] >= 12 and not notice]
+    write_page(page, title, draw(rows, directory / "figures"), blocks(judged, [results]))
     return page
 
 

@@ -24,12 +24,6 @@ USUAL: dict[str, Any] = {
     for each in options()
     if each.name in ("energy_spread", "min_samples", "batch_size", "learning_rate")
 }
-_BASELINES = {
-    "fedavg": "FedAvg, waits",
-    "fedavg-drop": "FedAvg, drops",
-    "fedprox": "FedProx",
-    "partial": "random epochs",
-}
 
 
 def is_like(row: Row, **wanted: Any) -> bool:
@@ -65,14 +59,13 @@ def family(row: Row) -> str:
 
 
 def method(row: Row) -> str:
-    """Name a cell: a scheme with its c or frugality, or a baseline with its epochs."""
+    """Name a cell: a scheme with its c or frugality, or FedAvg with its epochs."""
     config = row["config"]
     if config["baseline"]:
-        return f"{_BASELINES[config['baseline']]}, {config['epochs']} ep."
+        return f"FedAvg, waits, {config['epochs']} ep."
     if config["scheme"] == RATE:
         return f"rate, f = {config.get('frugality', 0.0):g}"
-    name = f"{family(row)}-Asyn c = {cap(row)}" if cap(row) else f"{family(row)}-Sync"
-    return name if config["handout"] == "proportional" else f"{name}, {config['handout']}"
+    return f"{family(row)}-Asyn c = {cap(row)}" if cap(row) else f"{family(row)}-Sync"
 
 
 def server(row: Row) -> str:

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import numpy as np
-from scipy.stats import t
 
 from mel_simulation.pages import markdown_table
 from mel_simulation.paper.rows import (
     USUAL,
     by,
-    cap,
     cost_to,
-    family,
-    is_like,
     median,
     method,
+    plain,
     server,
     setting,
     trained,
@@ -92,42 +89,15 @@ def _as_the_papers(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def rules(results: Iterable[Row]) -> str:
-    """Compare hand-outs and averages with the paper's on shipped data at the same T, E and c."""
-    alike = {"mode": "pl", "baseline": "", "exclude": "infeasible"}
-    rows = [r for r in trained(results) if is_like(r, **alike) and family(r) == "HA" and cap(r) in (0, 2)]
-    groups = by(rows, lambda r: (*setting(r), cap(r), r["config"]["handout"], r["config"]["average"]))
-    lines = []
-    for (time_s, energy_j, c, *rule), group in groups.items():
-        papers = groups.get((time_s, energy_j, c, "proportional", "data"), [])
-        if papers and group is not papers:
-            joules = [
-                mean(act["energy_j"] for row in some for act in row["acts"]) for some in (papers, group)
-            ]
-            place = f"T={time_s:g}, E={energy_j:g}, c={c}"
-            lines.append([place, *rule, "{:.0f}, {:.0f}".format(*joules), _against(papers, group)])
-    return markdown_table(["limits", "hand-out", "average", "J per cycle: paper's, this", "points"], lines)
-
-
-def _against(papers: Sequence[Row], ours: Sequence[Row]) -> str:
-    """Return the difference of the last accuracies in points; bold at the 5 % level (paired t)."""
-    base = {row["config"]["seed"]: row["accuracy"][-1] for row in papers}
-    pairs = [(row, base.get(row["config"]["seed"])) for row in ours]
-    gaps = [100 * (row["accuracy"][-1] - other) for row, other in pairs if other is not None]
-    if len(gaps) < 2:
-        return "-"
-    margin = stdev(gaps) / len(gaps) ** 0.5 * t.ppf(0.975, len(gaps) - 1)
-    mark = "**" if abs(mean(gaps)) > margin else ""
-    return f"{mark}{mean(gaps):+.2f} ± {stdev(gaps):.2f}{mark}"
-
-
 def paper_result(results: Iterable[Row], rates: Iterable[Row], goal: float = 0.955) -> str:
-    """Return README's table: the profile `rate` beside the paper's schemes and FedAvg."""
-    alike = {"mode": "pl", "average": "data", "exclude": "infeasible", "energy_spread": 2.5}
-    rows = [row for row in trained(results) if is_like(row, **alike) and setting(row) == (10.0, 10.0)]
-    shown = ("HA-Asyn c = 2", "HA-Sync", "FedAvg, waits, 3 ep.")
+    """Return README's table: the profile `rate` beside the paper's schemes."""
+    paper = [
+        row
+        for row in trained(plain(results))
+        if setting(row) == (10.0, 10.0) and method(row) in ("HA-Asyn c = 2", "HA-Sync")
+    ]
     groups = by(
-        [*rates, *(row for row in rows if server(row) == "average" and method(row) in shown)],
+        [*rates, *paper],
         lambda row: (not method(row).startswith("rate"), server(row) != "average", server(row), method(row)),
     )
     lines = []

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import math
 import os
 import socket
-import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -97,50 +96,42 @@ def load(dataset: str, data_dir: Path | None = None, *, offline_ok: bool = True)
     if dataset not in DATASETS:
         raise complain("dataset", "one of " + ", ".join(DATASETS), dataset)
     if data_dir is not None:
-        return read(dataset, data_dir)
+        return _read(dataset, data_dir)
+    raw = cache_dir() / DATASETS[dataset] / "raw"
     try:
-        if not all((_raw(dataset, cache_dir()) / name).is_file() for name in FILES):
+        if not all((raw / name).is_file() for name in FILES):
             _download(dataset)
-    except (DataError, OSError, RuntimeError) as error:
+    except (DataError, ImportError, OSError, RuntimeError) as error:
         why = f"The full {dataset} is not available: {message(error).rstrip('.')}. {_remedy(dataset)}"
         if dataset != "mnist" or not offline_ok:
             raise DataError(why) from error
         return replace(embedded(), notice=f"{embedded().notice} {why}")
-    return read(dataset, cache_dir())
+    return _read(dataset, raw)
 
 
-def read(dataset: str, directory: Path) -> Dataset:
+def _read(dataset: str, directory: Path) -> Dataset:
     """Read the four idx files of a directory, or of torchvision's directory inside it."""
-    raw = _raw(dataset, directory)
-    arrays = [_idx(raw, name, dataset) for name in FILES]
-    train_x, train_y, test_x, test_y = (a.reshape(len(a), -1) if a.ndim > 1 else a for a in arrays)
-    for x, y in ((train_x, train_y), (test_x, test_y)):
-        if len(x) != len(y) or x.shape[1] != 784 or not len(x) or y.max() > 9:
-            raise DataError(f"{raw} does not hold 28x28 images with labels 0 to 9. {_remedy(dataset)}")
-    return Dataset(train_x, train_y, test_x, test_y, str(raw))
-
-
-def _raw(dataset: str, directory: Path) -> Path:
-    """Return the directory of the files: torchvision's, if it exists, else the given one."""
     below = directory / DATASETS[dataset] / "raw"
-    return below if below.is_dir() or directory == cache_dir() else directory
+    raw = below if below.is_dir() else directory
+    train_x, train_y, test_x, test_y = (_idx(raw, name, dataset) for name in FILES)
+    for x, y in ((train_x, train_y), (test_x, test_y)):
+        if x.shape != (len(y), 28, 28) or y.shape != (len(y),) or not len(y) or y.max() > 9:
+            raise DataError(f"{raw} does not hold 28x28 images with labels 0 to 9. {_remedy(dataset)}")
+    return Dataset(train_x.reshape(-1, 784), train_y, test_x.reshape(-1, 784), test_y, str(raw))
 
 
 def _idx(directory: Path, name: str, dataset: str) -> Bytes:
-    """Read one idx file: a magic number, the shape, then bytes."""
+    """Read one idx file: a magic number that ends in the number of dimensions, the shape, then bytes."""
     path = next((p for p in (directory / name, directory / f"{name}.gz") if p.is_file()), None)
     if path is None:
         raise DataError(f"{directory} has neither {name} nor {name}.gz. {_remedy(dataset)}")
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         dimensions = content[3]
-        shape = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
-        data = np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions)
-    except (EOFError, OSError, IndexError, ValueError, struct.error) as error:
+        shape = np.frombuffer(content, ">u4", dimensions, offset=4)
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    except (EOFError, OSError, IndexError, ValueError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {message(error)}. Fetch it again.") from error
-    if content[:3] != b"\0\0\x08" or math.prod(shape) != len(data):
-        raise DataError(f"{path} is damaged or misnamed. Fetch it again.")
-    return data.reshape(shape)
 
 
 @cache
@@ -180,13 +171,8 @@ def _download(dataset: str) -> None:
     """Download into the cache by torchvision, which checks what it gets."""
     if os.environ.get("FLWR_MEL_OFFLINE") == "1":
         raise DataError("FLWR_MEL_OFFLINE=1 is set")
-    try:
-        import torchvision.datasets  # noqa: PLC0415  (slow, and broken next to a torch of another release)
-    except (ImportError, RuntimeError) as error:
-        raise DataError(
-            f"torchvision cannot be imported ({message(error).rstrip('.')}); its release must match torch's. "
-            "Install both unpinned in one command: pip install --upgrade torch torchvision"
-        ) from error
+    import torchvision.datasets  # noqa: PLC0415 (slow)
+
     with timeout():
         getattr(torchvision.datasets, DATASETS[dataset])(root=str(cache_dir()), download=True)
 

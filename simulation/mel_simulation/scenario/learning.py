@@ -15,7 +15,6 @@ def learn(
     learner: int,
     *,
     batch: int | None = None,
-    proximal: float = 0.0,
 ) -> tuple[Weights, int, float]:
     """Do tau_k epochs of SGD over the shard (PL) or over a random part of the own data (FL).
 
@@ -31,8 +30,6 @@ def learn(
         From 0.
     batch : int, optional
         Mini-batch of the SGD; by default the configuration's.
-    proximal : float
-        mu of FedProx.
 
     Returns
     -------
@@ -46,7 +43,5 @@ def learn(
         mine = held[task.choose(len(held))]
         x, y = data.train_x[mine], data.train_y[mine]
     size = batch or batch_size(config)
-    new, loss = train(
-        weights, x, y, task.epochs, batch=size, lr=config.learning_rate, rng=task.rng(), proximal=proximal
-    )
+    new, loss = train(weights, x, y, task.epochs, batch=size, lr=config.learning_rate, rng=task.rng())
     return new, len(y), loss

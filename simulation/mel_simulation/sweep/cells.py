@@ -7,7 +7,6 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,33 +18,10 @@ from mel_simulation.scenario.config import RunConfig, refuse_changed
 _LATER = {"optimizer": "average", "eta": 0.004, "frugality": 0.0}
 #: Former options, which had these values in all results that were kept: keys of cells still name them.
 _FORMER = {"mobility": 0.0, "proximal": 0.01}
-#: mu of FedProx.
-PROXIMAL = 0.01
-
-
-class Average(StrEnum):
-    """How the learners' models become one."""
-
-    #: Weighted by samples, as the paper and FedAvg do.
-    DATA = "data"
-    #: Normalised by the number of steps (FedNova).
-    NOVA = "nova"
-    #: Equal weights.
-    UNIFORM = "uniform"
-
-
-class Baseline(StrEnum):
-    """What a Flower user would do without allocation; equal batches d/K throughout."""
-
-    NONE = ""
-    #: Fixed epochs; every round waits for the slowest, whatever it costs.
-    WAIT = "fedavg"
-    #: Fixed epochs; learners that miss the deadline or their energy limit are not used.
-    DROP = "fedavg-drop"
-    #: Up to the fixed epochs, as many as fit, with a proximal term.
-    PROX = "fedprox"
-    #: A random number of epochs among those that fit.
-    PARTIAL = "partial"
+#: How the learners' models become one: weighted by samples, as in the paper, or by FedNova's rule.
+AVERAGES = ("data", "nova")
+#: FedAvg without allocation: fixed epochs on equal batches; every cycle waits for the slowest learner.
+BASELINES = ("", "fedavg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +33,27 @@ class Cell:
     config : RunConfig
         As for a single simulation.
     average : str
-        See `Average`.
+        One of `AVERAGES`.
     baseline : str
-        See `Baseline`; empty: the scheme of the configuration.
+        One of `BASELINES`; empty: the scheme of the configuration.
     epochs : int
-        Of the baselines.
+        Of the baseline.
     """
 
     config: RunConfig
-    average: Average = Average.DATA
-    baseline: Baseline = Baseline.NONE
+    average: str = "data"
+    baseline: str = ""
     epochs: int = 5
 
     def __post_init__(self) -> None:
-        for name, kind in (("average", Average), ("baseline", Baseline)):
-            if getattr(self, name) not in list(kind):
-                raise complain(name, f"one of {', '.join(repr(str(o)) for o in kind)}", getattr(self, name))
-            object.__setattr__(self, name, kind(getattr(self, name)))
+        for name, choices in (("average", AVERAGES), ("baseline", BASELINES)):
+            if getattr(self, name) not in choices:
+                raise complain(name, f"one of {', '.join(map(repr, choices))}", getattr(self, name))
         count("epochs", self.epochs, least=1)
         idle = dict.fromkeys(("run_dir", "resume", "api", "target_accuracy"), "left out of a sweep")
         if self.baseline:
             rules = ("scheme", "staleness", "solver", "handout", "exclude")
-            idle |= dict.fromkeys(rules, f"left out with baseline {str(self.baseline)!r}")
+            idle |= dict.fromkeys(rules, f"left out with baseline {self.baseline!r}")
         refuse_changed(self.config, idle)
         if not self.baseline:
             refuse_changed(self, {"epochs": "left out without a baseline"})
@@ -101,7 +76,7 @@ class Cell:
         for key, default in _LATER.items():
             if values[key] == default:
                 del values[key]
-        own = {"average": str(self.average), "baseline": str(self.baseline), "epochs": self.epochs}
+        own = {"average": self.average, "baseline": self.baseline, "epochs": self.epochs}
         return {**values, **_FORMER, **own}
 
     @property

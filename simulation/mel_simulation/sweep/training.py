@@ -8,17 +8,17 @@ import numpy as np
 
 from flwr_mel.clientapp import Assignment
 from flwr_mel.cycle import average as averaging
-from flwr_mel.cycle import options
 from flwr_mel.cycle.average import weighted_average
+from flwr_mel.cycle.options import Average
 from flwr_mel.cycle.updates import scaled
 from mel_simulation.scenario.config import ADAM
 from mel_simulation.scenario.job import dataset_of
 from mel_simulation.scenario.learning import learn
 from mel_simulation.scenario.network import Weights, evaluate, initial_weights
-from mel_simulation.sweep.cells import PROXIMAL, Average, Baseline, Cell
+from mel_simulation.sweep.cells import Cell
 from mel_simulation.sweep.schedule import PlannedCycle, Schedule, Work
 
-_RULES = {Average.DATA: options.Average.SAMPLES, Average.NOVA: options.Average.NOVA}
+_RULES = {"data": Average.SAMPLES, "nova": Average.NOVA}
 
 
 def train_cell(cell: Cell, schedule: Schedule) -> dict[str, list[float]]:
@@ -41,8 +41,7 @@ def _update(cell: Cell, cycle: int, task: Work, weights: Weights) -> Weights:
     data = dataset_of(cell.config)
     shard = None if task.rows is None else (data.train_x[task.rows], data.train_y[task.rows])
     assignment = Assignment(task.epochs, task.samples, cycle, task.seed, shard)
-    proximal = PROXIMAL if cell.baseline is Baseline.PROX else 0.0
-    new, _, _ = learn(cell.config, weights, assignment, task.learner, proximal=proximal)
+    new, _, _ = learn(cell.config, weights, assignment, task.learner)
     if not all(np.isfinite(array).all() for array in new):
         raise FloatingPointError(f"learner {task.learner} diverged in cycle {cycle}: lower the learning rate")
     return new
@@ -50,8 +49,6 @@ def _update(cell: Cell, cycle: int, task: Work, weights: Weights) -> Weights:
 
 def combine(cell: Cell, old: Weights, updates: list[Weights], cycle: PlannedCycle) -> Weights:
     """Make one model of the learners' updates by the cell's rule."""
-    if cell.average is Average.UNIFORM:
-        return weighted_average(updates, [1] * len(updates))
     works = [averaging.Work(t.epochs, t.samples) for t in cycle.tasks]
     blend = averaging.blend(_RULES[cell.average], works)
     before = {str(i): w for i, w in enumerate(old)}
