@@ -40,10 +40,10 @@ PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 tests: install  ## All tests; options in ARGS="-k report ..."
 	$(PYTEST) $(ARGS)
 
-test-slow: install  ## What takes many minutes: random kills, soak, brute force, fuzz in depth; not in CI
+test-slow: install  ## Tests that take many minutes: random kills, soak, brute force, in-depth fuzzing; not in CI
 	FLWR_MEL_SLOW=1 $(PYTEST) -m 'slow or fuzz' $(ARGS)
 
-coverage: install  ## All tests, with the lines of flwr_mel and mel_simulation that none of them reaches
+coverage: install  ## All tests, with a report of the lines of flwr_mel and mel_simulation that no test reaches
 	$(PYTEST) --cov --cov-report=term $(ARGS)
 
 # Their packages stay out of `make install`: they are many.
@@ -72,7 +72,7 @@ docs: install  ## Fill the generated blocks of the pages and draw the figures, f
 site: install  ## Build the documentation as a site, strictly, into build/site
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
-bench: install  ## Measure everything; writes docs/BENCHMARKS.md; LINKS=5g.csv.gz for the promise on real links
+bench: install  ## Measure everything and write docs/BENCHMARKS.md; LINKS=5g.csv.gz adds recorded links
 	$(PY) -m bench.solvers
 	$(PY) -m bench.paper_grid
 	$(PY) -m bench.strategy

@@ -19,7 +19,7 @@ PAPER_CLASSES: dict[str, float] = {
     "microcontroller": 0.7e9,
 }
 PAPER_RADIUS_M = 500.0
-#: Samples of the paper's dataset, and the least batch of a learner that takes part.
+#: Samples of the paper's dataset, and the smallest batch of a learner that takes part.
 PAPER_SAMPLES, PAPER_LEAST_BATCH = 60_000, 100
 #: The default of c in all commands.
 DEFAULT_STALENESS = 2
@@ -121,7 +121,7 @@ def paper_fleet(
 
 
 def least_batch(total_samples: int, learners: int) -> int:
-    """Return the least batch d_l that is used by default: the paper's, for any size of job.
+    """Return the smallest batch d_l that is used by default: the paper's, for any size of job.
 
     100 per 60,000 samples, at most half an equal share, at least 1. `flwr-mel plan`, `recommend` and
     `simulate` all take it.

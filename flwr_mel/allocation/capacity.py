@@ -159,7 +159,7 @@ class Capacities:
 
     @cached_property
     def most_epochs(self) -> IntArray:
-        """The most epochs each learner can do on the least batch; 0 for one that cannot take part."""
+        """The most epochs each learner can do on the smallest batch; 0 for one that cannot take part."""
         d = self.least
 
         def quotient(_: slice, two: FloatArray, one: FloatArray, left: FloatArray) -> FloatArray:
@@ -212,7 +212,7 @@ class Capacities:
 
     @cached_property
     def _relaxed_most_epochs(self) -> FloatArray:
-        """The most epochs on the least batch, as a real number; negative where the batch does not fit."""
+        """The most epochs on the smallest batch, as a real number; negative where the batch does not fit."""
         c, d = self.coefficients, float(self.least)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             by_time = ((np.minimum(self.cycle_time_s, _LAST) - c.c0) / d - c.c1) / c.c2

@@ -64,7 +64,7 @@ class AllocationProblem:
     staleness : int, optional
         c, the largest allowed difference between two learners' epochs. None: no limit.
     min_samples : int
-        d_l, the least batch of a learner that takes part, at least 1.
+        d_l, the smallest batch of a learner that takes part, at least 1.
     max_samples : int or sequence of int, optional
         The most samples per learner: its own data in FL, its memory in PL. None: no limit.
     max_epochs : int, optional

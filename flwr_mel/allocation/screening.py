@@ -46,7 +46,7 @@ def take_part(
 
 
 def screen(capacities: Capacities) -> tuple[Index, dict[int, Reason]]:
-    """Return the learners that can do one epoch on the least batch, and the others with the reason.
+    """Return the learners that can do one epoch on the smallest batch, and the others with the reason.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def spread(values: IntArray, learners: int, chosen: Index) -> IntArray:
 
 
 def strongest(capacity: IntArray, least: int, total: int) -> IntArray:
-    """Return the largest capacities, of as many learners as can have a least batch each.
+    """Return the largest capacities, of as many learners as can have a smallest batch each.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def strongest(capacity: IntArray, least: int, total: int) -> IntArray:
 
 
 def carries(capacity: IntArray, least: int, total: int, *, leave_out: bool) -> bool:
-    """Whether learners, all of them or some, can have all samples, none of them less than the least batch."""
+    """Whether all or some learners can have all samples, none of them less than the smallest batch."""
     if leave_out:
         return int(strongest(capacity, least, total).sum()) >= total
     return len(capacity) * least <= total <= int(capacity.sum())
@@ -112,7 +112,7 @@ def carried(problem: AllocationProblem, cycle_time_s: float | None = None, *, le
     cycle_time_s : float, optional
         Another cycle time for all, infinity for none.
     leave_out : bool
-        Whether some may be left out, so that the others have their least batches.
+        Whether some may be left out, so that the others have their smallest batches.
     """
     capacities = Capacities.of(problem, cycle_time_s)
     able, _ = screen(capacities)
@@ -148,7 +148,7 @@ def diagnose(problem: AllocationProblem, detail: str = "", *, leave_out: bool = 
         fits = 0
         detail = detail or _least_batches(needed(), problem)
     if time_s is not None and needed(time_s) > d:
-        # A longer cycle brings in learners for whose least batches there are too few samples.
+        # A longer cycle brings in learners for whose smallest batches there are too few samples.
         detail = detail or (
             f"at one epoch each the learners carry {fits:,} of {d:,} samples, and when they could carry all, "
             f"{_least_batches(needed(time_s), problem)}"
@@ -159,7 +159,7 @@ def diagnose(problem: AllocationProblem, detail: str = "", *, leave_out: bool = 
 
 def _least_batches(needed: int, problem: AllocationProblem) -> str:
     return Phrase(
-        f"the least batches of {needed // problem.min_samples} learners need {needed:,} of "
+        f"the smallest batches of {needed // problem.min_samples} learners need {needed:,} of "
         f"{problem.total_samples:,} samples: lower {{}}, or let the solver leave learners out with "
         'Exact(exclude="optimal")',
         "min_samples",

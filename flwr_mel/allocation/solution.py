@@ -41,9 +41,9 @@ class Reason(Enum):
 
     DEADLINE = "exchanging the model alone takes the whole cycle time"
     ENERGY = "sending the model back alone takes the whole energy limit"
-    MIN_BATCH_TIME = "one epoch on the least batch does not fit into the cycle time"
-    MIN_BATCH_ENERGY = "one epoch on the least batch does not fit into the energy limit"
-    MIN_BATCH_DATA = "it holds fewer samples than the least batch"
+    MIN_BATCH_TIME = "one epoch on the smallest batch does not fit into the cycle time"
+    MIN_BATCH_ENERGY = "one epoch on the smallest batch does not fit into the energy limit"
+    MIN_BATCH_DATA = "it holds fewer samples than the smallest batch"
     BATCH = "one epoch on the equal batch does not fit into its limits"
     STRAGGLER = "without it the others can do more epochs in total"
 

@@ -27,9 +27,9 @@ log = logging.getLogger("flwr.mel")
 class Assignment:
     """What the server allocated to this client for this round.
 
-    Two kinds of round leave everything as it is: a baseline round, in which the project's own work is
-    measured, and a round of a strategy that is not wrapped in MelStrategy. Then `epochs` is the project's
-    own number, `samples` is None, and `choose` and `loader` keep all samples.
+    Two kinds of rounds are not planned: a baseline round, in which the project's own work is measured, and a
+    round of a strategy that is not wrapped in MelStrategy. Then `epochs` is the project's own number,
+    `samples` is None, and `choose` and `loader` keep all samples.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ class Assignment:
     cycle : int
         The round.
     seed : int
-        For this client and round; `rng` starts from it.
+        The seed for this client and round; `rng` starts from it.
     shard : tuple of arrays, optional
-        The samples themselves, in parallelized mode: the server's arrays in their order.
+        With parallelized learning, the samples themselves: parts of the server's arrays, in the same order.
     """
 
     epochs: int
@@ -77,7 +77,7 @@ class Assignment:
         config : mapping
             As the server sent it.
         epochs : int, optional
-            The project's own number of epochs, where it is in neither the config nor the run config.
+            The project's own number of epochs, if it is in neither the config nor the run config.
         """
         config = dict(config)
         call = current_call()

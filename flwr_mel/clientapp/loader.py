@@ -111,7 +111,7 @@ def narrowed(loader: L, task: Assignment) -> L:
     if not isinstance(loader, DataLoader):
         raise TypeError(
             f"task.loader takes a torch DataLoader, got {type(loader).__name__}. For arrays, Hugging Face "
-            "datasets and tf.data take rows: task.choose(len(data))"
+            "datasets and tf.data, choose rows: task.choose(len(data))"
         )
     _check(loader)
     rows = loader.sampler.indices if isinstance(loader.sampler, SubsetRandomSampler) else None
@@ -130,7 +130,7 @@ def _check(loader: DataLoader[Any]) -> None:
     if isinstance(loader.dataset, IterableDataset):
         raise TypeError(
             "task.loader cannot choose samples of an IterableDataset: it has neither length nor order. "
-            "Stop it after task.samples samples, and report how many there were"
+            "Stop after task.samples samples, and report how many were used"
         )
     if loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler:
         raise TypeError(
@@ -138,10 +138,10 @@ def _check(loader: DataLoader[Any]) -> None:
             "and build the batch sampler on that (Opacus: before make_private)"
         )
     if loader.batch_sampler is not None and loader.batch_size is None:
-        raise TypeError(f"task.loader needs batch_size= in place of batch_sampler=. Or: {_INSTEAD}")
+        raise TypeError(f"task.loader needs batch_size= instead of batch_sampler=. Or: {_INSTEAD}")
     if type(loader).__iter__ is not DataLoader.__iter__:
         raise TypeError(
-            f"task.loader builds a plain DataLoader, and {type(loader).__name__} iterates in its own way. "
+            f"task.loader builds a plain DataLoader, and {type(loader).__name__} has its own __iter__. "
             f"{_INSTEAD}"
         )
 

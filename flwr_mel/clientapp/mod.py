@@ -41,10 +41,11 @@ class MelMod:
     Parameters
     ----------
     capability : Device, Measured, mapping, sequence of these, or callable, optional
-        What this client can do. A mapping has keys of `flwr_mel.wire`. From a sequence, for simulations,
-        each client takes the entry of its partition-id. A callable ``(context, cycle)`` is called before
-        every round. By default the ``mel-...`` keys of the node config (``--node-config``) and the run config
-        are used, and the profile file that ``mel-profile="/path/profile.toml"`` names in the node config.
+        The costs and limits of this client. A mapping has keys of `flwr_mel.wire`. A sequence is for
+        simulations: each client takes the entry of its partition-id. A callable ``(context, cycle)`` is
+        called before every round. By default, the mod uses the ``mel-...`` keys of the node config
+        (``--node-config``) and of the run config, and the profile that the node config names with
+        ``mel-profile="/path/profile.toml"``.
     private : PrivateSteps, optional
         Rejects tasks that exceed the sampling rate and steps of this client's differential privacy.
     """

@@ -23,7 +23,7 @@ class PrivateSteps:
     sampling_rate : float
         Largest share of the data in a batch: batch_size over the samples of the round.
     steps : int
-        Most steps in one round, at least one epoch: ceil(1 / sampling_rate).
+        Largest number of steps in one round; at least one epoch, ceil(1 / sampling_rate).
     """
 
     batch_size: int

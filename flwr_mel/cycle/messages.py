@@ -106,7 +106,8 @@ def final_line(records: Iterable[CycleRecord], *, in_turns: bool = False) -> str
     before = sum(r.baseline_s or 0.0 for r in planned) / len(planned)
     if in_turns:
         meant = sum(r.makespan_s for r in planned) / len(planned)
-        return f"rounds took {actual:.3g} s instead of the planned {meant:.3g} s: see the warning about CPUs"
+        times = f"{actual:.3g} s, {meant:.3g} s planned"
+        return f"rounds took {times}: clients trained in turns, see the warning about CPUs"
     if actual < _SHORTER * before:
         return f"rounds took {actual:.3g} s instead of {before:.3g} s"
     return f"no gain: {_no_gain(planned[-1])}. Rounds took {actual:.3g} s, the baseline round {before:.3g} s"

@@ -250,7 +250,7 @@ def _asked(options: Options, fleet: Fleet, part: float) -> int:
 
 
 def _strongest(fleet: Fleet, room: IntArray, places: int, record: CycleRecord, rows: Rows) -> Fleet:
-    """Return the strongest learners: there are too few samples for the least batches of all."""
+    """Return the strongest learners: there are too few samples for the smallest batches of all."""
     strongest = np.sort(np.argsort(-room, kind="stable")[:places])
     for k in set(range(len(fleet.learners))) - set(strongest.tolist()):
         rows[fleet.learners[k].key].reason = "there are too few samples for the smallest task of every client"

@@ -83,7 +83,7 @@ def _best_subset(capacities: Capacities, demand: int, staleness: int) -> tuple[I
 
     Inside a window taking part always helps: it adds epochs and capacity. So the only reason to leave a
     learner out is that it cannot keep up with the window, and the sets that count are "all learners that can
-    do at least u epochs". That is so unless their least batches need more than all samples.
+    do at least u epochs". That is so unless their smallest batches need more than all samples.
     """
     most, seats = capacities.most_epochs, demand // capacities.least
     if len(capacities) > seats:

@@ -122,7 +122,7 @@ class _Fixed:
         return replace(capacities, most=most).at(self.tau)
 
     def enough(self, capacity: IntArray) -> bool:
-        """Whether the learners can have all samples, none of them less than the least batch."""
+        """Whether the learners can have all samples, none of them less than the smallest batch."""
         least = self.problem.min_samples
         return bool((capacity >= least).all()) and carries(
             capacity, least, self.problem.total_samples, leave_out=False
@@ -207,7 +207,7 @@ class _Fixed:
         time_s = self.least_time(np.full(learners, np.inf))
         stuck = np.flatnonzero(capacity < least)
         if learners * least > d:
-            detail = f"the least batches of {learners} learners need {learners * least:,} of {d:,} samples"
+            detail = f"the smallest batches of {learners} learners need {learners * least:,} of {d:,} samples"
             return Diagnosis(d, 0, None, detail)
         if len(stuck):
             detail = Phrase(

@@ -223,7 +223,7 @@ class _Search:
         self.needed = self._needed(self.least)
         able = np.isfinite(self.needed)
         if not able.any():
-            detail = "no learner can do one epoch on the least batch, however long the cycle is"
+            detail = "no learner can do one epoch on the smallest batch, however long the cycle is"
             raise Infeasible(Diagnosis(least, 0, None, detail))
         reached = np.cumsum(self.weights[np.argsort(self.needed)])
         enough = int(np.searchsorted(reached, min(goal.cover, float(self.weights[able].sum())) - 1e-12))
@@ -258,7 +258,7 @@ class _Search:
     def _best_at(self, time_s: float, sure_s: float) -> tuple[float, FloatArray]:
         """Return the largest D / (D + B) * sqrt(share) / E^f of a cycle, and the samples.
 
-        Learners that need more than `sure_s` take part without a least batch and without fixed energy, which
+        Learners that need more than `sure_s` take part without a smallest batch and fixed energy, which
         makes the value a bound for all cycle times from `sure_s` on.
         """
         room, sure = self._room(time_s), self.needed <= sure_s

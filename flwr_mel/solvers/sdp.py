@@ -70,7 +70,7 @@ class Boxes:
     def of(cls, capacities: Capacities, demand: int) -> Boxes:
         """Derive the ranges in closed form.
 
-        tau_hi is the smaller of what the slowest learner can do on the least batch, and of
+        tau_hi is the smaller of what the slowest learner can do on the smallest batch, and of
         sum_k min((T - c0)/c2, (E_k - g0)/g2) / d: no learner can process
         more samples times epochs than that, and their sum is d tau.
 

@@ -40,22 +40,21 @@ def bundle(
     server: Annotated[str, typer.Option(help="HOST:PORT at which devices reach the server.")],
     names: Annotated[list[str] | None, typer.Argument(help="Names of devices.")] = None,
     node_config: Annotated[
-        str | None, typer.Option(help="Of these devices, as for flower-supernode.")
+        str | None, typer.Option(help="Node config of these devices, as for flower-supernode.")
     ] = None,
     connection: Annotated[
-        str | None, typer.Option(help="SuperLink in Flower's config.toml to register at.")
+        str | None, typer.Option(help="SuperLink in Flower's config.toml at which to register the keys.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
-    """Create a server's certificates once, and for each device a directory to copy to it.
+    """Create the certificates of a server, and for each device a directory to copy to it.
 
-    DIRECTORY is the server's, and NAMES are those of devices. Without names:
-    ca.pem, ca.key, server.pem and server.key. With names, in addition,
+    DIRECTORY is the server's directory, and NAMES are names of devices. The
+    command creates ca.pem, ca.key, server.pem and server.key and, for each name,
     devices/NAME with device.key, device.pub, ca.pem and device.env (address
-    and node config). With --connection the keys are registered by
-    flwr supernode register, and devices.json records the name of each node
-    id. Nothing is overwritten: the same command again does only what is still
-    missing.
+    and node config). With --connection, flwr supernode register registers the
+    keys, and devices.json records the name of each node id. Nothing is
+    overwritten: if run again, the command does only what is still missing.
 
     Exit codes: 0 done, 2 bad input, 4 the environment.
 

@@ -30,18 +30,17 @@ app = typer.Typer(
 
 
 def fleet(
-    file: Annotated[str | None, typer.Argument(help="A fleet file to check and to write out again.")] = None,
+    file: Annotated[str | None, typer.Argument(help="A fleet file to check and convert.")] = None,
     paper: Annotated[bool, typer.Option("--paper", help="Draw the learners of the paper's Table 1.")] = False,
-    seed: Annotated[int, typer.Option(help="One seed, one fleet: the one that simulate has.")] = 0,
-    learners: Annotated[int, typer.Option(help="How many; four classes in equal shares.")] = 20,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same fleet, as in simulate.")] = 0,
+    learners: Annotated[int, typer.Option(help="Number of learners, in four classes of equal size.")] = 20,
     energy: Annotated[float, typer.Option(help="Mean energy limit per cycle, joules; 0: none.")] = 10.0,
-    csv: Annotated[bool, typer.Option("--csv", help="Write CSV in place of TOML.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Write CSV instead of TOML.")] = False,
 ) -> None:
-    """Write a fleet file to stdout: the paper's learners, or a file checked and converted.
+    """Write a fleet file to stdout: the paper's learners, or a checked and converted file.
 
-    FILE is a .toml or .csv fleet, or - for TOML from stdin. A broken file
-    ends in exit code 2 and one line that names the file, the device and the
-    field.
+    FILE is a .toml or .csv fleet, or - for TOML from stdin. For a broken file,
+    the exit code is 2, and one line names the file, the device and the field.
 
     Try:
 
@@ -56,7 +55,7 @@ def fleet(
     title = ""
     if file is not None:
         given = ("seed", "learners", "energy")
-        shell.refuse_given("with a fleet file, which has its own learners: it goes with --paper", *given)
+        shell.refuse_given("with a fleet file, which has its own learners: use it with --paper", *given)
         drawn = load(file)
     else:
         with shell.bad_input({"energy_j": "--energy"}):
@@ -67,25 +66,26 @@ def fleet(
         drawn = Fleet(devices, Workload.mlp(PAPER_LAYERS))
         title = f"The paper's fleet (Table 1), seed {seed}. flwr-mel plan reads this file."
     if csv and drawn.workload not in (None, Workload.mlp(PAPER_LAYERS)):
-        shell.note("CSV holds no workload, and plan takes the paper's: keep the TOML file.")
+        shell.note("CSV has no workload, and plan uses the paper's then: keep the TOML file.")
     typer.echo(write_fleet_csv(drawn) if csv else write_fleet(drawn, title=title), nl=False)
 
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or files of records.")
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or files with records.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="The page. Default: report.html in the run directory, or here.")
+        Path | None,
+        typer.Option(help="The page. Default: report.html, in the directory of a single run."),
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page about a run, or about several side by side.
+    """Write one self-contained HTML page about a run, or about several runs side by side.
 
-    RUN is a run directory, of a simulation or of a deployment; only its
-    records.jsonl is needed, config.json adds names and limits. Or it is a
-    file that JsonlWriter wrote. Runs that differ in their seeds alone are put
-    together. Interrupted runs are shown as far as they got. The page needs no
-    network. Its path is printed.
+    RUN is a run directory of a simulation or a deployment, or a file that
+    JsonlWriter wrote. Of a directory, only records.jsonl is required;
+    config.json adds names and limits. Runs that differ only in their seeds are
+    combined. Interrupted runs are shown up to their last round. The page needs
+    no network. The command prints its path.
 
     Try:
 
@@ -122,14 +122,13 @@ def root(
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Decide how many epochs and samples each device of a fleet gets, every round.
+    """Decide how many epochs and samples each device of a fleet gets in every round.
 
-    All report in time, no device exceeds its energy limit, and as much
-    learning as possible happens.
+    All devices reply in time, no device exceeds its energy limit, and the
+    devices train as much as possible.
 
     Exit codes: 0 done, 2 bad input, 3 infeasible, 4 the environment (files,
-    disk, memory, packages), 5 a run that was started has failed, 1 a bug of
-    ours.
+    disk, memory, packages), 5 a run failed, 1 a bug in flwr_mel.
 
     Start here:
 

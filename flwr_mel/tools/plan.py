@@ -32,7 +32,7 @@ _FOREVER = 1e9
 _T = "Seconds per cycle, T; best: T and the samples follow from the costs. Not needed with --fastest."
 _D = f"{q.SAMPLES} Not needed with --cycle-time best."
 _F = "With --cycle-time best: 0 for time only, 0.25 saves much energy."
-_PER = "With --cycle-time best: energy limits are for so many seconds, a mean power. Default: per cycle."
+_PER = "With --cycle-time best: energy limits are per so many seconds, as a mean power. Default: per cycle."
 _C = f"Largest difference between two learners' epochs, c; 0 is synchronous. Default: {DEFAULT_STALENESS}."
 _EXCLUDE = "Skip only learners that cannot take part (the default), or also stragglers."
 
@@ -51,13 +51,13 @@ def plan(
     min_samples: q.LeastBatch = 0,
     max_epochs: q.MaxEpochs = None,
     mode: q.Where = None,
-    handout: Annotated[Handout | None, _how("Rule for the samples.")] = None,
+    handout: Annotated[Handout | None, _how("Rule by which samples are handed out.")] = None,
     exclude: Annotated[Exclude | None, _how(_EXCLUDE)] = None,
     frugality: Annotated[float, _how(_F)] = 0.0,
     energy_per: Annotated[float | None, _how(_PER, metavar="SECONDS")] = None,
     compare: Annotated[bool, _how("The paper's four schemes side by side.", "--compare")] = False,
-    fastest: Annotated[int | None, _how("Shortest cycle with N epochs each.", metavar="N")] = None,
-    greenest: Annotated[int | None, _how("Least energy with N epochs each.", metavar="N")] = None,
+    fastest: Annotated[int | None, _how("Shortest cycle for N epochs of every learner.", metavar="N")] = None,
+    greenest: Annotated[int | None, _how("Least energy for N epochs of every learner.", metavar="N")] = None,
     json: q.Json = False,
 ) -> None:
     """Plan a cycle: epochs and samples per learner, within time, energy and staleness.
@@ -65,12 +65,11 @@ def plan(
     FLEET is a .toml or .csv file, or - for TOML from stdin. Write an example
     with: flwr-mel fleet --paper
 
-    The table shows what each learner gets, how much of its time and energy
-    that takes, and what keeps it from more: time, energy, data, staleness or
-    max_epochs.
+    The table shows the task of each learner, the time and energy that the task
+    takes, and what limits it: time, energy, data, staleness or max_epochs.
 
-    Exit codes: 0 done, 2 bad input, 3 infeasible (stderr states what would mend
-    it), 4 the environment.
+    Exit codes: 0 done, 2 bad input, 3 infeasible (stderr states values that would
+    work), 4 the environment.
 
     Try:
 

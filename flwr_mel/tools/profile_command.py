@@ -35,20 +35,18 @@ def _part(panel: str, text: str, *names: str) -> Any:
 
 
 def profile(
-    train: Annotated[str, _part("Training", "Your function, module:function.")],
-    samples: Annotated[int, _part("Training", "Samples of the largest run, about a real task's.")],
+    train: Annotated[str, _part("Training", "Your training function, as module:function.")],
+    samples: Annotated[int, _part("Training", "Samples of the largest run, about those of a real task.")],
     epochs: Annotated[int, _part("Training", "Epochs of the largest run.")] = 4,
-    budget: Annotated[float, _part("Training", "Seconds for the training runs, about.")] = 30.0,
-    watts: Annotated[
-        float | None, _part("Energy", "Power while training, in place of a measurement.")
-    ] = None,
-    transfer: Annotated[float, _part("Link", "Seconds to receive and send the model, in all.")] = 0.0,
-    out: Annotated[Path, _part("Output", "The profile, a new .toml file.")] = Path("profile.toml"),
-    json: Annotated[bool, _part("Output", "JSON on stdout, nothing else.", "--json")] = False,
+    budget: Annotated[float, _part("Training", "Approximate seconds for all training runs.")] = 30.0,
+    watts: Annotated[float | None, _part("Energy", "Power while training, instead of a measurement.")] = None,
+    transfer: Annotated[float, _part("Link", "Seconds to receive and send the model, in total.")] = 0.0,
+    out: Annotated[Path, _part("Output", "The profile to write, a new .toml file.")] = Path("profile.toml"),
+    json: Annotated[bool, _part("Output", "Print only JSON on stdout.", "--json")] = False,
 ) -> None:
-    """Measure this device: its own training function, and its energy.
+    """Measure the time and energy of a training function on this device.
 
-    The function is def train(samples: int, epochs: int). The command writes a
+    The function has the form train(samples: int, epochs: int). The command writes a
     profile and prints the option with which flower-supernode passes it on.
     Energy is measured with zeus (extra: energy) unless --watts states it.
 

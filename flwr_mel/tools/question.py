@@ -45,20 +45,20 @@ def limit(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, rich_help_panel="Limits", **more)
 
 
-_LEAST = "Least batch of a learner that takes part; 0: 100 per 60,000 samples, at most half an equal share."
-_MODE = "pl: the server ships the samples; fl: data stay. Default: the file's, else pl."
+_LEAST = "Smallest batch of a participating learner; 0: 100 per 60,000 samples, at most half an equal share."
+_MODE = "pl: the server ships the samples; fl: data stay with the learners. Default: the file's, else pl."
 FleetFile = Annotated[str, typer.Argument(metavar="FLEET", help="A .toml or .csv file; - is stdin (TOML).")]
 SAMPLES = "Samples of the whole fleet per cycle, d."
-Energy = Annotated[float | None, limit("Joules per learner and cycle, in place of the file's.")]
+Energy = Annotated[float | None, limit("Joules per learner and cycle, instead of the file's limits.")]
 LeastBatch = Annotated[int, limit(_LEAST)]
-MaxEpochs = Annotated[int | None, limit("No learner does more epochs.")]
+MaxEpochs = Annotated[int | None, limit("Largest number of epochs of a learner.")]
 Where = Annotated[Mode | None, limit(_MODE)]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked, apart from the way to solve it."""
+    """The question of the user, apart from the way to solve it."""
 
     file: str
     names: Sequence[str]
@@ -72,7 +72,7 @@ class Question:
         staleness = f"staleness {p.staleness}" if p.staleness else "synchronous"
         return (
             f"{len(p):,} learners, {p.total_samples:,} samples, {p.cycle_time_s:.4g} s per cycle, "
-            f"{staleness}, least batch {p.min_samples:,}, {self.mode.upper()}"
+            f"{staleness}, smallest batch {p.min_samples:,}, {self.mode.upper()}"
         )
 
     def print_json(self, body: Mapping[str, Any]) -> None:

@@ -167,7 +167,7 @@ def recommend(
         The largest c considered.
     federated : bool
         Whether the data stay with the learners. Then the strongest-first hand-out is no candidate: it gives
-        weak learners the least batch only, and they may hold data that no other learner has.
+        weak learners the smallest batch only, and they may hold data that no other learner has.
 
     Raises
     ------

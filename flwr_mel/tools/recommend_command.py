@@ -35,20 +35,22 @@ def recommend(
     samples: Annotated[int, q.limit(q.SAMPLES)],
     cycle_time: Annotated[float, q.limit("Seconds per cycle, T.")],
     energy: q.Energy = None,
-    staleness_up_to: Annotated[int, q.limit("Largest c considered.", max=50)] = 5,
+    staleness_up_to: Annotated[int, q.limit("Largest c to consider.", max=50)] = 5,
     min_samples: q.LeastBatch = 0,
     max_epochs: q.MaxEpochs = None,
     mode: q.Where = None,
     trials: Annotated[bool, _trial("Run short simulations to pick c.", "--cross-validate")] = False,
-    cycles: Annotated[int, _trial("Per simulation.", min=1)] = 4,
-    seeds: Annotated[int, _trial("Simulations per c.", min=1)] = 2,
+    cycles: Annotated[int, _trial("Cycles per simulation.", min=1)] = 4,
+    seeds: Annotated[int, _trial("Seeds, and so simulations, per c.", min=1)] = 2,
     data_dir: Annotated[str, _trial("Directory of MNIST's idx files.")] = "",
     json: q.Json = False,
 ) -> None:
-    """Recommend a scheme and a staleness cap: what limits the fleet, candidates by predicted gain.
+    """Recommend a scheme and a staleness cap.
 
-    Exit codes: 0 done, 2 bad input, 3 infeasible (stderr states what would mend
-    it), 4 the environment.
+    Shows what limits the fleet, and the candidates by predicted gain.
+
+    Exit codes: 0 done, 2 bad input, 3 infeasible (stderr states values that would
+    work), 4 the environment.
 
     Try:
 
@@ -88,7 +90,7 @@ def recommend(
 def _cross_validate(
     question: q.Question, answer: Recommendation, cycles: int, seeds: int, data_dir: str
 ) -> Verdict:
-    """Simulate the c that are worth it, with the best hand-out, and pick one."""
+    """Simulate the most promising values of c with the best hand-out, and pick one."""
     try:
         simulate = shell.plugins(shell.TRIALS)["simulate"].load()
     except (ImportError, KeyError) as error:

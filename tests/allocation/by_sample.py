@@ -35,7 +35,7 @@ def draw(rng: np.random.Generator, samples: int = 64) -> AllocationProblem:
 
 
 def fixed(problem: AllocationProblem, tau: np.ndarray, time_s: float | np.ndarray) -> np.ndarray:
-    """The largest batches at given epochs within a cycle time, 0 where the least batch does not fit.
+    """The largest batches at given epochs within a cycle time, 0 where the smallest batch does not fit.
 
     By counting; they are the one row of a table.
     """

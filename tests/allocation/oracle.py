@@ -41,7 +41,7 @@ def largest(works, high: int) -> int:
 
 
 def columns(problem: AllocationProblem) -> list[list[int]]:
-    """cap_k(tau) up to d for tau = 1, 2, ... as long as the least batch fits."""
+    """cap_k(tau) up to d for tau = 1, 2, ... as long as the smallest batch fits."""
     found = []
     for k in range(len(problem)):
         caps: list[int] = []

@@ -83,14 +83,14 @@ def test_who_cannot_take_part_needs_no_least_batch():
         assert found.samples.sum() == 250
         assert list(found.excluded) == [2]
     for solver in (Exact(), SuggestImprove(suggest="bisection")):
-        with pytest.raises(Infeasible, match="least batches of 2 learners need 200 of 199"):
+        with pytest.raises(Infeasible, match="smallest batches of 2 learners need 200 of 199"):
             allocate(dead(199), solver)
     assert sorted(allocate(dead(199), Exact(exclude="optimal")).samples.tolist()) == [0, 0, 199]
     # Equal batches are for everybody.
     with pytest.raises(Infeasible, match=r"equal batch of 83 samples is below min_samples = 100"):
         allocate(dead(250), EqualBatches())
     for question in (fastest, greenest):
-        with pytest.raises(Infeasible, match="least batches of 3 learners need 300 of 250"):
+        with pytest.raises(Infeasible, match="smallest batches of 3 learners need 300 of 250"):
             question(dead(250), 1)
 
 

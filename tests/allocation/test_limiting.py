@@ -33,7 +33,7 @@ def named(problem: AllocationProblem, solver) -> list[Limit]:
     ],
 )
 def test_one_limit_that_binds_everybody(solver, limits, want):
-    # The least batch leaves ten samples for each, whatever is maximised.
+    # The smallest batch leaves ten samples for each, whatever is maximised.
     assert named(same(2, min_samples=10, **limits), solver) == [want, want]
 
 

@@ -186,7 +186,7 @@ def problem_of(c2, time_s=5.0, **limits):
 
 def test_learners_may_be_left_out_for_their_least_batches():
     problem = problem_of([0.1, 0.1], 0.55, c0=[0.0, 0.1], total_samples=8, min_samples=5)
-    with pytest.raises(Infeasible, match="he least batches of 2 learners need 10"):
+    with pytest.raises(Infeasible, match="he smallest batches of 2 learners need 10"):
         fastest(problem, 1)
     longer = problem.replace(cycle_time_s=2.0)
     assert allocate(longer, Exact(exclude="optimal")).samples.sum() == 8

@@ -99,7 +99,7 @@ def test_a_subclass_gives_a_plain_loader_unless_it_iterates_in_its_own_way():
 
     loader = task().loader(Collating(DATA, 8))
     assert torch.cat(list(loader)).tolist() == (2 * task().choose(100)).tolist()
-    with pytest.raises(TypeError, match=r"Moving iterates in its own way.*task.choose"):
+    with pytest.raises(TypeError, match=r"Moving has its own __iter__.*task.choose"):
         task().loader(Moving(DATA, 8))
 
 
@@ -207,7 +207,7 @@ class Stream(IterableDataset):
         ),
         (
             DataLoader(DATA, batch_sampler=BatchSampler(SequentialSampler(DATA), 4, False)),
-            "needs batch_size= in place of batch_sampler=.*task.choose",
+            "needs batch_size= instead of batch_sampler=.*task.choose",
         ),
     ],
 )

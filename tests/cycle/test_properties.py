@@ -74,7 +74,7 @@ def capability(client):
     st.integers(1, 20),
 )
 def test_a_plan_keeps_every_constraint(clients, time_s, total, cap, least):
-    """T, E_k, c, the least batch, what a client holds, and the sum of samples."""
+    """T, E_k, c, the smallest batch, what a client holds, and the sum of samples."""
     options = Options(cycle_time_s=time_s, total_samples=max(total, least), staleness=cap, min_samples=least)
     total = options.total_samples
     nodes = [str(k) for k in range(len(clients))]

@@ -88,6 +88,7 @@ def test_the_final_line():
     assert final_line([record(9.8, (1, 1.1))]).startswith("no gain: all clients are equally fast")
     assert "equally" not in final_line([record(9.8, (1, 9))])
     assert final_line([]) == ""
-    assert "planned 100 s: see the warning about CPUs" in final_line([record(300.0, (1, 1))], in_turns=True)
+    in_turns = final_line([record(300.0, (1, 1))], in_turns=True)
+    assert "300 s, 100 s planned: clients trained in turns" in in_turns
     assert "baseline" in round_line(record(3.0, (1, 1)))
     assert "baseline" not in round_line(record(3.0, (1, 1)), in_turns=True)

@@ -204,7 +204,7 @@ def test_the_command_draws_checks_and_converts(tmp_path):
     assert run("fleet", "-", input=text).stdout == run("fleet", path).stdout
     small = tmp_path / "small.toml"
     small.write_text(write_fleet(Fleet([Device(1e9, 1e6, 0.1)], Workload.mlp([3, 2]))))
-    assert "CSV holds no workload" in run("fleet", small, "--csv").stderr
+    assert "CSV has no workload" in run("fleet", small, "--csv").stderr
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_command_line_exit_codes(paper):
     limits = ("--cycle-time", "10", "--samples")
     assert "carry" in run("recommend", paper, *limits, "900000", code=3).stderr
     assert ask("recommend", paper, *limits, "900000", code=3)["status"] == "infeasible"
-    assert "The least batches of 20 learners" in run("recommend", paper, *limits, "5", code=3).stderr
+    assert "The smallest batches of 20 learners" in run("recommend", paper, *limits, "5", code=3).stderr
     assert "--staleness-up-to" in refused("recommend", paper, *LIMITS, "--staleness-up-to", "-1")
     for option in (("--cycles", 4), ("--seeds", 2), ("--data-dir", ".")):
         told = refused("recommend", paper, *LIMITS, *option)
