@@ -19,8 +19,8 @@ SHORT_ROUNDS = (
 )
 #: Logged once with cycle_time_s="best" where it applies.
 STATISTICS = (
-    "the strategy also steps the running statistics of BatchNorm, which ruins the model over many rounds. "
-    "Average them: docs/GUIDE.md, Choosing the round time"
+    "the strategy also steps the running statistics of BatchNorm, which can ruin the model over many "
+    "rounds. Average them: docs/GUIDE.md, Choosing the round time"
 )
 # Data hardly count if their share in the model is less than this part of their share in all data.
 _HARDLY = 0.1
