@@ -58,7 +58,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why no allocation exists, and what would mend it.
+    """Why no allocation exists, and which values would work.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def round_up(x: float, digits: int = 6) -> str:
 
 
 class Infeasible(Exception):
-    """No allocation keeps all limits. The message says why and what would mend it."""
+    """No allocation keeps all limits. The message states the reason and values that would work."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(f"{Status.INFEASIBLE.explanation} {str(diagnosis)[0].upper()}{str(diagnosis)[1:]}.")

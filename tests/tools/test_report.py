@@ -66,7 +66,7 @@ def test_several_runs_are_compared_with_bands_over_seeds(several):
     assert "6 runs compared" in found.text
     assert "scheme=ha-asyn staleness=2 3 runs" in found.text
     assert "scheme=ha-sync staleness=0 3 runs" in found.text
-    assert "Runs that differ in their seeds alone are put together." in found.text
+    assert "Runs that differ only in their seeds are combined." in found.text
     finals = [lines(path)[-1]["metrics"]["accuracy"] for path in several[:3]]
     assert f"{100 * sum(finals) / 3:.2f}%" in found.text
     assert f"{100 * min(finals):.2f}% to {100 * max(finals):.2f}%" in found.text
