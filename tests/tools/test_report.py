@@ -76,7 +76,7 @@ def test_several_runs_are_compared_with_bands_over_seeds(several):
 
 def test_a_deployment_has_the_servers_clock_beside_the_plan(tmp_path):
     found = page(make_run(tmp_path, cycles=3, real=True, lose=False))
-    assert "By the server's clock it came after 12 s, and within T in 1 of 3 rounds." in found.text.replace(
+    assert "On the server's clock, it came after 12 s, and within T in 1 of 3 rounds." in found.text.replace(
         "\u00a0", " "
     )
     assert "Accuracy against time" in found.text
