@@ -22,6 +22,7 @@ import flwr_mel
 from bench.tables import PAGE, table, write_section
 from examples.run import EQUAL, GALLERY, ROOT, UNEQUAL, Run, copy, run, superlink
 from flwr_mel.records import CycleRecord, read_jsonl
+from flwr_mel.solvers.rate import LEAST
 
 RESULTS = Path(__file__).parent / "results" / "gallery.json"
 #: Devices, and rounds of the project as it is and wrapped: those are shorter.
@@ -64,8 +65,9 @@ def measure(name: str, fleet: str, out: Path, env: dict[str, str]) -> dict[str, 
 ETAS, LIMIT_S = (0.005, 0.01, 0.02, 0.05), 60
 #: More rounds than that takes.
 MANY = 1500
-#: What takes the place of FedAvg: FedAdam ruins the statistics of BatchNorm, which is shown once.
+#: What takes the place of FedAvg. One run with FedAdam shows what it does to BatchNorm.
 ADAM = {"quickstart_pytorch": "FedAdamBatchNorm", "sklearn_logreg": "FedAdam"}
+LEAST_S = LEAST * GALLERY["quickstart_pytorch"] * max(UNEQUAL)
 _DIFF = "strategy = MelStrategy(strategy)"
 
 
@@ -95,8 +97,9 @@ def measure_best(name: str, out: Path, env: dict[str, str]) -> dict[str, Any]:
         done = run(app, env, rounds=MANY if eta else rounds[1])
         found[title] = outcome(done, target) | work_to(done, list(read_jsonl(records)), target)
     first = next(iter(read_jsonl(out / "FedAvg-0.0.jsonl")))
-    samples = samples_of(first) * len(plain.accuracies)
-    return {"target": target, "as it is": outcome(plain, target) | {"samples": samples}, **found}
+    needed = next(n for n, (_, accuracy) in plain.accuracies.items() if accuracy >= target)
+    work = {"rounds": needed, "samples": needed * samples_of(first)}
+    return {"target": target, "as it is": outcome(plain, target) | work, **found}
 
 
 def change(app: Path, server: str, eta: float, stopping: str, records: Path) -> None:
@@ -205,8 +208,9 @@ devices. One run each; single times vary by about a fifth.
 
 `python -m bench.gallery --best`: the same devices, with the guide's recipe `cycle_time_s="best"`, FedAdam and
 `average="nova"`, beside the project as it is and with its diff, all in one session. Costs are learned and the
-clock is real. T is what the plan gives to the clients; a round also contains the time between rounds, which
-the plan learns and weighs. Runs end after {LIMIT_S} s of rounds. `FedAdamBatchNorm` is
+clock is real. T is what the plan gives to the clients, whose slowest one needs {LEAST_S:.2g} s for the least
+task of {LEAST} samples in the first project. It is longer because a round also costs time outside of the
+tasks, which the plan learns. Runs end after {LIMIT_S} s of rounds. `FedAdamBatchNorm` is
 `examples/batchnorm_fedadam.py`.
 
 {best_table(results.get("best", {}))}"""

@@ -19,8 +19,8 @@ SHORT_ROUNDS = (
 )
 #: Logged once with cycle_time_s="best" where it applies.
 STATISTICS = (
-    "the strategy also updates the running statistics of BatchNorm as if they were weights, which ruins the "
-    'model over many rounds. Average them instead: see "Choosing the round time" in docs/GUIDE.md'
+    "the strategy also updates the running statistics of BatchNorm as if they were weights, which can ruin "
+    'the model over many rounds. Average them instead: see "Choosing the round time" in docs/GUIDE.md'
 )
 # Data hardly count if their share in the model is less than this part of their share in all data.
 _HARDLY = 0.1

@@ -228,7 +228,8 @@ def _learned(
     all_data = x.held if x.chooses is False else None
     used = report.used or all_data or (row.weight if row.baseline else row.samples)
     epochs = x.own_epochs or 1 if row.baseline or x.reads is False else row.epochs
-    x = _watched(x, epochs * used, report.drawn, report.train_s or seconds)
+    if not options.best or report.drawn is not None:  # short tasks mostly take what all tasks take
+        x = _watched(x, epochs * used, report.drawn, report.train_s or seconds)
     if row.baseline:
         row.time_s = row.time_s or seconds
         x = replace(x, baseline_s=seconds if x.baseline_s is None else (x.baseline_s + seconds) / 2)
@@ -236,8 +237,7 @@ def _learned(
         learning = options.learning(declared=False)
         first = Estimate.measured(epochs, used, seconds, learning, train_s=report.train_s)  # type: ignore[arg-type]
         own_s = first.expected(x.own_epochs or 1, x.data or used)
-        seen = x.seen if x.estimate is None else x.seen[1:]  # without the time to load
-        return replace(x, estimate=first, baseline_s=x.baseline_s and min(x.baseline_s, own_s), seen=seen)
+        return replace(x, estimate=first, baseline_s=x.baseline_s and min(x.baseline_s, own_s))
     return replace(x, estimate=x.estimate.observe(epochs, used, seconds, learning, joules=report.joules))
 
 

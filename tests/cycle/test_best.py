@@ -15,7 +15,7 @@ SPEEDS = (1, 2, 5, 10)
 def trained(rounds, pause_s=0.0, apps=None, start_s=0.0):
     apps = apps or [Cold(held=1000, pace=1e-3 * s, own=2) for s in SPEEDS]
     for app in apps:
-        app.start_s = start_s
+        app.start_s = start_s  # of those that are `Cold`
     run = Run(apps, cycle_time_s="best")
     for _ in range(rounds):
         run.round()
@@ -49,6 +49,21 @@ def test_rounds_are_as_long_as_pays_with_the_time_between_them(pause_s, start_s)
     best = max(worth(t, pause_s) for t in np.geomspace(shortest, 3.0, 2000))
     assert worth(time_s, pause_s) >= 0.97 * best
     assert all(row.samples >= LEAST for row in run.records[-1].learners)
+
+
+@pytest.mark.parametrize("fixed_s", [0.15, 0.5])
+def test_a_large_fixed_cost_does_not_look_like_the_same_work_for_every_task(fixed_s):
+    apps = [Cold(held=1000, pace=1e-3 * s, own=2, fixed_s=fixed_s) for s in SPEEDS]
+    run = trained(12, apps=apps, start_s=0.05)
+    assert not any(run.learner(k).fixed for k in range(len(SPEEDS)))
+    assert all(row.samples >= LEAST for row in run.records[-1].learners)
+
+
+def test_an_app_that_draws_the_same_samples_for_every_task_does_its_own_work():
+    """Its loader counts them."""
+    apps = [App(held=1000, pace=1e-3 * s, own=2, loader=True, max_steps=20) for s in SPEEDS]
+    run = trained(8, apps=apps)
+    assert all(run.learner(k).fixed for k in range(len(SPEEDS)))
 
 
 def test_longer_pauses_make_longer_rounds():

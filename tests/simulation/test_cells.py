@@ -13,7 +13,7 @@ from mel_simulation.sweep.training import combine
 from flwr_mel._validate import InputError
 
 RESULTS = Path(__file__).parents[2] / "results"
-FORMER = ("mobility", "proximal")
+FORMER = ("mobility", "proximal", "exclude")
 SWEEPS = ("headline", "paper", "rate", "variations")
 
 

@@ -43,7 +43,7 @@ def test_the_papers_profile_has_three_placements_of_every_cell_that_a_statement_
 def row(scheme, c, time_s, energy_j, seed, accuracy, **more):
     config = {"scheme": scheme, "staleness": c, "cycle-time": time_s, "energy": energy_j, "seed": seed}
     config |= {"mode": "pl", "handout": "proportional", "average": "data", "baseline": "", "solver": "exact"}
-    config |= {"exclude": "infeasible", "mobility": 0.0, "energy-spread": 2.5, "min-samples": 0}
+    config |= {"mobility": 0.0, "energy-spread": 2.5, "min-samples": 0}
     config |= {"learning-rate": 0.04, "batch-size": 0, "alpha": 0.0}
     acts = [{"objective": "epochs", "relaxed": 2.5}]
     return {"config": {**config, **more}, "accuracy": accuracy, "trouble": "", "acts": acts}

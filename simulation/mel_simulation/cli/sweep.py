@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from flwr_mel._validate import count
 from flwr_mel.tools.shell import bad_input, console, missing_packages, note, stop
 from mel_simulation.cli.many import Known, RayAddress, Workers, help_on, profile_argument, why_stopped
 from mel_simulation.cli.progress import progress
-from mel_simulation.sweep.cells import Cell, profiles, read_sweep
+from mel_simulation.sweep.cells import profiles, read_sweep
 
 EXAMPLES = (
     "Examples:\n\nflwr-mel sweep quick\n\nflwr-mel sweep headline --data-dir mnist --out results/headline\n\n"
@@ -44,49 +42,22 @@ def sweep(
     with bad_input({"data_dir": "--data-dir", "results": "--from"}):
         count("--workers", workers)
         cells = read_sweep(path, str(Path(data_dir).resolve()) if data_dir else "")
-        found = compute(cells, where, console(), workers, ray_address, known or ())
-        typer.echo(f"{len(cells)} of {len(cells)} cells in {found}")
-
-
-def compute(
-    cells: Sequence[Cell],
-    out: Path,
-    screen: Console,
-    workers: int = 0,
-    ray_address: str = "",
-    known: Sequence[Path] = (),
-) -> Path:
-    """Compute what is missing and return the file of results; whatever stops it, finished cells are kept.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-        The sweep.
-    out : Path
-        Its directory.
-    screen : Console
-        Where progress is shown.
-    workers, ray_address
-        As for `mel_simulation.sweep.run.sweep`.
-    known : sequence of Path
-        As for `mel_simulation.sweep.results.Results`.
-    """
-    with progress(screen, "cells") as show:
-        show("loading", 0, len(cells))
         try:
-            from mel_simulation.scenario.job import dataset_of  # noqa: PLC0415
+            from mel_simulation.scenario.job import dataset_of  # noqa: PLC0415 (takes a moment)
             from mel_simulation.sweep import run  # noqa: PLC0415
             from mel_simulation.sweep.results import Results  # noqa: PLC0415
         except ImportError as error:
             missing_packages("sweep", error, "simulation")
-        results = Results(out, known)
-        notice = " ".join({text for cell in cells if (text := dataset_of(cell.config).notice)})
-        if notice:
-            note(notice)
-        why, code = why_stopped(lambda: run.sweep(cells, results, show, workers, ray_address), run.SweepError)
-        file = results.collect(cells, notice)
-        if why:
-            done = sum(cell.key in results.rows for cell in cells)
-            stop(f"{why}. {done} of {len(cells)} cells are in {file}; the same command continues", code)
-        show("done", len(cells), len(cells))
-    return file
+        results = Results(where, known or ())
+        with progress(console(), "cells") as show:
+            show("loading", 0, len(cells))
+            if notice := " ".join({text for cell in cells if (text := dataset_of(cell.config).notice)}):
+                note(notice)
+            why, code = why_stopped(
+                lambda: run.sweep(cells, results, show, workers, ray_address), run.SweepError
+            )
+            file, done = results.collect(cells, notice), sum(cell.key in results.rows for cell in cells)
+            show("stopped" if why else "done", done, len(cells))
+    if why:
+        stop(f"{why}. {done} of {len(cells)} cells are in {file}; the same command continues", code)
+    typer.echo(f"{done} of {len(cells)} cells in {file}")

@@ -13,11 +13,13 @@ from flwr_mel.allocation import AllocationProblem
 from flwr_mel.allocation.problem import NO_LIMIT
 from flwr_mel.devices import Measured
 from flwr_mel.tools.fleetfile import Fleet, write_fleet
-from mel_simulation.cli.sweep import compute
+from flwr_mel.tools.shell import FAILED, stop
+from mel_simulation.cli.progress import progress
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.job import total_samples
 from mel_simulation.sweep.cells import Cell
-from mel_simulation.sweep.results import read_results
+from mel_simulation.sweep.results import Results
+from mel_simulation.sweep.run import SweepError, sweep
 
 
 def run_trials(
@@ -46,25 +48,30 @@ def run_trials(
         Of MNIST's files; "": the usual place.
     """
     folder = str(Path(data_dir).resolve()) if data_dir else ""
-    base: dict[str, Any] = {"mode": settings["mode"], "data-dir": folder}
-    data = RunConfig.parse(base)
+    data = RunConfig.parse({"mode": settings["mode"], "data-dir": folder})
     cost = problem.total_samples / total_samples(data)
-    with tempfile.TemporaryDirectory(prefix="mel-trials-") as scratch:
+    screen = Console(stderr=True, highlight=False)
+    with tempfile.TemporaryDirectory(prefix="mel-trials-") as scratch, progress(screen, "cells") as show:
         fleet = Path(scratch) / "fleet.toml"
         fleet.write_text(write_fleet(scaled(names, problem, cost)), encoding="utf-8")
-        base |= {
+        base = {
             **settings,
+            "data-dir": folder,
             "learners": len(problem),
             "cycle-time": problem.cycle_time_s,
             "fleet": str(fleet),
             "min-samples": max(1, round(problem.min_samples / cost)),
         }
-        every = []
-        for c, seed in cells:
-            own = {"scheme": "ha-asyn" if c else "ha-sync", "staleness": c, "seed": seed}
-            every.append(Cell.parse(base | own))
-        screen = Console(stderr=True, highlight=False)
-        return read_results(compute(every, Path(scratch) / "out", screen))
+        every = [
+            Cell.parse({**base, "scheme": "ha-asyn" if c else "ha-sync", "staleness": c, "seed": seed})
+            for c, seed in cells
+        ]
+        results = Results(Path(scratch))
+        try:
+            sweep(every, results, show)
+        except SweepError as error:
+            stop(str(error), FAILED)
+        return list(results.rows.values())
 
 
 def scaled(names: Sequence[str], problem: AllocationProblem, cost: float) -> Fleet:

@@ -15,7 +15,6 @@ from typing import Any
 from flwr_mel._validate import complain, count, number
 from flwr_mel.allocation.handout import Handout
 from flwr_mel.solvers import Exact, Rate, SuggestImprove
-from flwr_mel.solvers.exact import Exclude
 from flwr_mel.solvers.schemes import Scheme, SchemeName, scheme
 from mel_simulation.scenario.data import DATASETS
 
@@ -66,11 +65,6 @@ class RunConfig:
         "exact", "exact, or the paper's suggest-improve", choices=("exact", "suggest-improve")
     )
     handout: str = option("proportional", "how samples are handed out", choices=Handout)
-    exclude: str = option(
-        "infeasible",
-        "skip learners that cannot take part (infeasible), or stragglers too (optimal)",
-        choices=Exclude,
-    )
     learners: int = option(
         0, f"K; 0: the nodes of the federation, with flwr-mel simulate {PAPER_LEARNERS}", least=0
     )
@@ -130,15 +124,13 @@ class RunConfig:
     def _unused_by_the_scheme(self) -> dict[str, str]:
         if self.scheme == RATE:
             text = f"left out for {RATE}, which chooses T and samples"
-            return dict.fromkeys(("staleness", "solver", "handout", "exclude", "samples"), text)
+            return dict.fromkeys(("staleness", "solver", "handout", "samples"), text)
         which = SchemeName(self.scheme)
         idle = {"frugality": f"left out for {which}"}
         if which.synchronous and self.staleness:
             idle["staleness"] = f"left out or 0 for {which}"
         if not which.aware:
             idle |= dict.fromkeys(("solver", "handout"), f"left out for {which}: its batches are equal")
-        if self.solver != "exact" or not which.aware:
-            idle["exclude"] = "infeasible without the exact solver and an HA scheme"
         return idle
 
     @classmethod
@@ -167,8 +159,7 @@ class RunConfig:
     def scheme_object(self) -> Scheme:
         """Solver and staleness of the scheme."""
         which, handout = SchemeName(self.scheme), Handout(self.handout)
-        exact = Exact(handout=handout, exclude=Exclude(self.exclude))
-        solver = exact if self.solver == "exact" else SuggestImprove(handout=handout)
+        solver = Exact(handout=handout) if self.solver == "exact" else SuggestImprove(handout=handout)
         staleness = None if which.synchronous else self.staleness
         return scheme(self.scheme, staleness, solver if which.aware else None)
 

@@ -17,7 +17,7 @@ from mel_simulation.scenario.config import RunConfig, refuse_changed
 #: Options that came after the first results: keys of cells name them only where they are set.
 _LATER = {"optimizer": "average", "eta": 0.004, "frugality": 0.0}
 #: Former options, which had these values in all results that were kept: keys of cells still name them.
-_FORMER = {"mobility": 0.0, "proximal": 0.01}
+_FORMER = {"mobility": 0.0, "proximal": 0.01, "exclude": "infeasible"}
 #: How the learners' models become one: weighted by samples, as in the paper, or by FedNova's rule.
 AVERAGES = ("data", "nova")
 #: FedAvg without allocation: fixed epochs on equal batches; every cycle waits for the slowest learner.
@@ -52,7 +52,7 @@ class Cell:
         count("epochs", self.epochs, least=1)
         idle = dict.fromkeys(("run_dir", "resume", "api", "target_accuracy"), "left out of a sweep")
         if self.baseline:
-            rules = ("scheme", "staleness", "solver", "handout", "exclude")
+            rules = ("scheme", "staleness", "solver", "handout")
             idle |= dict.fromkeys(rules, f"left out with baseline {self.baseline!r}")
         refuse_changed(self.config, idle)
         if not self.baseline:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flwr_mel._text import message
 from mel_simulation.ray_session import Show, ray_session
 from mel_simulation.scenario.data import Dataset
 from mel_simulation.scenario.job import dataset_of, lend
@@ -98,10 +99,9 @@ class _Board:
         waiting = self.waiting.pop(self.signatures.pop(reference))
         try:
             curves = self.ray.get(reference)
-        except self.ray.exceptions.RayTaskError as error:
-            raise SweepError(f"cell {waiting[0][0].key}: {error.cause}") from None
         except self.ray.exceptions.RayError as error:
-            raise SweepError(f"cell {waiting[0][0].key}: {' '.join(str(error).split())[:300]}") from None
+            why = message(getattr(error, "cause", error))[:300]
+            raise SweepError(f"cell {waiting[0][0].key}: {why}") from None
         for cell, outcome in waiting:
             self.results.add(cell, {**outcome, **curves})
 
