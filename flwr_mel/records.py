@@ -130,7 +130,7 @@ class CycleRecord:
     energy_j : float
         Planned energy of all learners in this cycle.
     clock_s, total_energy_j : float
-        Time and energy since the start, including this cycle. Time is actual where the server's clock ran, and
+        Time and energy since the start, including this cycle. Time is actual if the server's clock ran, and
         planned in a simulation with declared costs.
     baseline_s : float, optional
         Time of the project's own round with these learners, if T was derived from it.
