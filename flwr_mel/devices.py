@@ -26,8 +26,8 @@ class Device:
         Samples the learner holds or can store. None: no limit.
     capacitance, exponent : float
         Energy per operation is ``capacitance * cpu_hz ** exponent`` joules. The default, 1e-28 and 2,
-        is the usual CMOS reading. It is inferred: the paper prints constants under which its energy
-        limits would hardly ever bind.
+        is the usual CMOS model. It is our interpretation: with the constants that the paper prints, its
+        energy limits would hardly ever bind.
     name : str
         Shown in tables and records.
     """

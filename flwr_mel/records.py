@@ -37,9 +37,9 @@ class LearnerRecord:
     learner, node : str
         The learner's label and Flower's node id.
     outcome : Outcome
-        What became of it.
+        Whether its update was used, and otherwise why not.
     reason : str
-        Why it was skipped, rejected or failed.
+        Why the learner was skipped or its update was not used.
     epochs, samples : int
         The task; 0 in a baseline round, in which the project does its own work.
     baseline : bool
@@ -47,23 +47,23 @@ class LearnerRecord:
     weight : int
         Samples that count in the average.
     time_s, energy_j : float
-        Planned.
+        Planned time and energy.
     energy_limit_j : float, optional
         E_k; None: no limit.
     limited_by : str
-        What keeps it from more work: see `flwr_mel.allocation.Limit`.
+        What keeps the learner from more work: see `flwr_mel.allocation.Limit`.
     round_trip_s : float, optional
         From sending the task to the reply, by the server's clock; None in simulations.
     train_s : float, optional
         Reported by the client: seconds inside its app.
     epochs_done, samples_used : float, optional
-        Completed work as far as it was counted; None where it is not known.
+        Completed work, as far as it was counted; None if unknown.
     held : int, optional
-        n_k, the samples it holds; None where the server ships them or it is not known.
+        n_k, the samples that the learner holds; None if unknown or if the server ships them.
     share : float
         The share of the learner's data in the model of this cycle.
     bounded : str
-        What `Robust` bounded and by how much.
+        What `Robust` limited, and by how much.
     """
 
     learner: str
@@ -117,31 +117,31 @@ class CycleRecord:
     waited_s : float, optional
         Actual time, by the server's clock; None in simulations with declared costs.
     total_samples, asked_samples : int
-        Samples handed out, and how many were asked for.
+        Samples handed out, and samples requested.
     staleness : int, optional
         Cap c; None: no cap.
     status : str
-        Of the allocation, as `flwr_mel.allocation.Status` names it; "baseline" in a baseline round, "own
-        work" when no learner follows a task, "skipped" when none had one.
+        The allocation's status (`flwr_mel.allocation.Status`); "baseline" in a baseline round, "own work" if
+        no learner follows a task, "skipped" if no learner had a task.
     objective : str
         What the allocation maximises.
     value, bound : float
-        Of that objective, and the certificate.
+        The value of the objective, and the bound that certifies it.
     energy_j : float
-        Planned for all learners, this cycle.
+        Planned energy of all learners in this cycle.
     clock_s, total_energy_j : float
-        Time and energy since the start, this cycle included. Time is actual where the server's clock ran, and
+        Time and energy since the start, including this cycle. Time is actual if the server's clock ran, and
         planned in a simulation with declared costs.
     baseline_s : float, optional
-        Time of the project's own round with these learners, where T was derived from it.
+        Time of the project's own round with these learners, if T was derived from it.
     began_at : float, optional
         Seconds since 1970; None in simulations, whose records do not depend on a real clock.
     stopped : str
         The reason, if training stopped after this cycle.
     metrics : dict
-        From training and evaluation.
+        Metrics of training and evaluation.
     notes : list of str
-        What a user should know, e.g. that the number of samples was lowered.
+        Remarks for the user, e.g. that the number of samples was reduced.
     learners : list of LearnerRecord
         All learners that could be given a task.
     """

@@ -48,15 +48,15 @@ class AllocationProblem:
                    |tau_k - tau_l| <= staleness
                    sum_k d_k = total_samples,  min_samples <= d_k <= max_samples[k]
 
-    A learner that cannot take part has tau_k = d_k = 0 and the constraints are about the others.
+    A learner that cannot take part has tau_k = d_k = 0; the constraints apply to the others.
 
     Parameters
     ----------
     coefficients : Coefficients
         The learners' costs.
     cycle_time_s : float or sequence of float
-        T, seconds; or one deadline per learner, e.g. until when it is available. The attribute is the
-        longest of them, `deadline_s` has one per learner.
+        T in seconds, or one deadline per learner, e.g. the time until which it is available. The attribute
+        is the longest deadline; `deadline_s` has one per learner.
     energy_limit_j : float or sequence of float, optional
         E_k per learner, or one limit for all. None or infinity, also as an entry: no limit.
     total_samples : int
@@ -66,9 +66,9 @@ class AllocationProblem:
     min_samples : int
         d_l, the smallest batch of a learner that takes part, at least 1.
     max_samples : int or sequence of int, optional
-        The most samples per learner: its own data in FL, its memory in PL. None: no limit.
+        Largest number of samples per learner: its own data in FL, its memory in PL. None: no limit.
     max_epochs : int, optional
-        The most epochs of a learner. None: no limit.
+        Largest number of epochs of a learner. None: no limit.
 
     Notes
     -----

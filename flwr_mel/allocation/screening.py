@@ -150,8 +150,8 @@ def diagnose(problem: AllocationProblem, detail: str = "", *, leave_out: bool = 
     if time_s is not None and needed(time_s) > d:
         # A longer cycle brings in learners for whose smallest batches there are too few samples.
         detail = detail or (
-            f"at one epoch each the learners carry {fits:,} of {d:,} samples, and when they could carry all, "
-            f"{_least_batches(needed(time_s), problem)}"
+            f"with one epoch each, the learners can process {fits:,} of {d:,} samples, and in a "
+            f"cycle that is long enough for all, {_least_batches(needed(time_s), problem)}"
         )
         time_s = None
     return Diagnosis(d, min(fits, d), time_s, detail)

@@ -15,12 +15,12 @@ class Status(Enum):
     """How an allocation ended; the value is the explanation."""
 
     OPTIMAL = "Optimal: no allocation within the limits has a higher objective."
-    FEASIBLE = "Feasible: every limit is kept; the bound tells how far the optimum can be."
+    FEASIBLE = "Feasible: every limit is kept; the bound shows how far away the optimum can be."
     PARTIAL = (
-        "Partial: equal batches; learners that cannot carry theirs are left out, so some samples are "
+        "Partial: equal batches; learners that cannot process theirs are left out, so some samples are "
         "not used this cycle."
     )
-    INFEASIBLE = "Infeasible: the learners cannot carry all samples within the limits."
+    INFEASIBLE = "Infeasible: the learners cannot process all samples within the limits."
 
     @property
     def explanation(self) -> str:
@@ -58,7 +58,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why no allocation exists, and what would mend it.
+    """Why no allocation exists, and which values would work.
 
     Parameters
     ----------
@@ -85,8 +85,8 @@ class Diagnosis:
         else:
             short = self.total_samples - self.carried
             parts.append(
-                f"at one epoch each the learners carry {self.carried:,} of {self.total_samples:,} samples, "
-                f"{short:,} too few"
+                f"with one epoch each, the learners can process {self.carried:,} of {self.total_samples:,} "
+                f"samples, {short:,} too few"
             )
         if 0 < self.carried < self.total_samples:
             parts.append(f"the largest total_samples that fits is {self.carried:,}")
@@ -106,7 +106,7 @@ def round_up(x: float, digits: int = 6) -> str:
 
 
 class Infeasible(Exception):
-    """No allocation keeps all limits. The message says why and what would mend it."""
+    """No allocation keeps all limits. The message states the reason and values that would work."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(f"{Status.INFEASIBLE.explanation} {str(diagnosis)[0].upper()}{str(diagnosis)[1:]}.")

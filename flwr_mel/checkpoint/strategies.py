@@ -187,7 +187,7 @@ class _Checkpoints:
 
 
 class Checkpointed(_Checkpoints):
-    """Wraps a `MelStrategy` so that a killed training continues after its last complete round.
+    """Wraps a `MelStrategy` so that an interrupted training continues after its last complete round.
 
     Message API: call `start` as before; ``num_rounds`` includes the rounds before an interruption. Classic
     API: give ``ServerConfig(num_rounds=strategy.rounds_left(100))``.
@@ -197,7 +197,8 @@ class Checkpointed(_Checkpoints):
     strategy : MelStrategy
         Of either API; the result is a strategy of the same API.
     directory : path
-        For this training alone, on a disk that outlives the process. The last two checkpoints are kept.
+        A directory for this training run only, on a disk that outlives the process. The last two checkpoints
+        are kept.
     """
 
     @overload

@@ -218,7 +218,7 @@ class _Fixed:
             )
             return Diagnosis(d, 0, time_s, detail)
         fits = int(capacity.sum())
-        detail = f"at the given epochs the learners carry {fits:,} of {d:,} samples"
+        detail = f"with the given epochs, the learners can process {fits:,} of {d:,} samples"
         return Diagnosis(d, fits, time_s, detail)
 
     def plan(self, samples: IntArray, until: FloatArray) -> Plan:

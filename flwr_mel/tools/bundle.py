@@ -95,14 +95,14 @@ def make_server(directory: Path, host: str) -> list[Path]:
         made += _write_pair(ca, "flwr-mel authority", None, (), _CA_DAYS)
     if not cert.exists():
         if not ca.with_suffix(".key").exists():
-            remedy = f"Put it back while a new {cert.name} is made."
+            remedy = f"Put ca.key back to create a new {cert.name}."
             raise complain("ca.key", f"in {directory}", Phrase("no such file"), remedy)
         made += _write_pair(cert, "flwr-mel server", ca, (*_LOOPBACK, host), _SERVER_DAYS)
     found = x509.load_pem_x509_certificate(cert.read_bytes()).extensions
     valid = [str(name.value) for name in found.get_extension_for_class(x509.SubjectAlternativeName).value]
     if host not in valid:
-        remedy = f"Move {cert.name} and server.key away to make a certificate for another host."
-        raise complain("server", f"a host that {cert} is for ({', '.join(valid)})", host, remedy)
+        remedy = f"To create a certificate for another host, move {cert.name} and server.key away."
+        raise complain("server", f"a host in {cert} ({', '.join(valid)})", host, remedy)
     return made
 
 
@@ -230,7 +230,7 @@ def _write_new(path: Path, content: bytes, mode: int = 0o644) -> Path:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
-        remedy = "Keys are never overwritten: move it away first."
+        remedy = "Keys are never overwritten: move the file away first."
         raise complain(path.name, "a file that does not exist yet", Phrase(str(path)), remedy) from None
     with os.fdopen(handle, "wb") as file:
         file.write(content)

@@ -187,7 +187,7 @@ def _csv_document(text: str) -> dict[str, Any]:
     for row in rest:
         if len(row) != len(header):
             got = Phrase(f"{len(row)} cells in {','.join(row)[:60]}")
-            raise complain("a row", f"{len(header)} cells, as the header", got)
+            raise complain("a row", f"{len(header)} cells, as many as the header", got)
         given = {key: cell for key, cell in zip(header, row, strict=True) if cell}
         devices.append({key: cell if key == "name" else _number(cell) for key, cell in given.items()})
     return {"device": devices}

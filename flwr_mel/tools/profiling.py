@@ -244,7 +244,7 @@ def load_function(where: str) -> Callable[..., Any]:
     """
     source, _, name = where.partition(":")
     if not all(part.isidentifier() for part in (*source.split("."), name)) or source.endswith(".py"):
-        remedy = "Of the function train in the file app.py: app:train, from the file's directory."
+        remedy = "For train in app.py, write app:train, and run the command in the directory of app.py."
         raise complain("train", "module:function", where, remedy)
     sys.path.insert(0, str(Path.cwd()))
     try:

@@ -152,7 +152,8 @@ def diagnosis_lines(diagnosis: Diagnosis, names: Sequence[str]) -> list[str]:
     """Say in sentences why nothing fits and what would mend it, in terms of the options."""
     fits, asked = diagnosis.carried, diagnosis.total_samples
     reason = diagnosis.detail or (
-        f"at one epoch each the learners carry {fits:,} of {asked:,} samples, {asked - fits:,} too few"
+        f"with one epoch each, the learners can process {fits:,} of {asked:,} samples, "
+        f"{asked - fits:,} too few"
     )
     if isinstance(reason, Phrase):
         learners = {f"learner {k}": name for k, name in enumerate(names)}

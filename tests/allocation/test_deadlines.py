@@ -75,7 +75,7 @@ def test_inverse_questions_keep_deadlines_that_differ():
     assert greenest(pair([0.5, 1.2]), 1).samples.tolist() == [500, 1000]
     for question in (fastest, greenest):
         with pytest.raises(
-            Infeasible, match=r"carry 1,400 of 1,500.*smallest cycle time that works is 0\.75 s"
+            Infeasible, match=r"process 1,400 of 1,500.*smallest cycle time that works is 0\.75 s"
         ):
             question(pair([0.5, 0.9]), 1)
     with pytest.raises(Infeasible, match=r"1,400 of 1,500.*smallest cycle time that works is 0\.75 s"):

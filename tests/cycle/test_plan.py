@@ -84,7 +84,7 @@ def test_a_single_slow_client_slows_no_other_without_a_cap():
 @pytest.mark.parametrize(
     ("total", "least", "note", "error"),
     [
-        (500, 1, "500 samples do not fit, so 200 are used", "carry 200 of 500"),
+        (500, 1, "500 samples do not fit, so 200 are used", "process 200 of 500"),
         (50, 40, "too few samples", "smallest batches of 2 learners"),
     ],
 )

@@ -77,7 +77,7 @@ def test_another_host_needs_another_certificate(tmp_path):
     assert (tmp_path / "ca.pem").read_bytes() == authority
     for name in ("server.pem", "server.key", "ca.key"):
         (tmp_path / name).unlink()
-    assert "Put it back" in refused("bundle", tmp_path, *SERVER)
+    assert "Put ca.key back" in refused("bundle", tmp_path, *SERVER)
 
 
 @pytest.mark.parametrize(

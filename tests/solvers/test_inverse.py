@@ -40,14 +40,14 @@ def test_infeasible_says_what_is_wrong():
     zero = [0.0] * 2
     costs = Coefficients([1e-3, 1e-3], zero, zero, [0.01, 0.01], zero, zero)
     problem = AllocationProblem(costs, 1.0, [5.0, 3.0], total_samples=900, min_samples=10)
-    with pytest.raises(Infeasible, match=r"carry 800 of 900 samples.*no cycle time is long enough") as caught:
+    with pytest.raises(Infeasible, match=r"process 800 of 900.*no cycle time is long enough") as caught:
         fastest(problem, 1)
     assert caught.value.diagnosis.carried == 800
     with pytest.raises(Infeasible, match=r"1 of 2 learners cannot do the given epochs.*learner 1\)"):
         fastest(problem, [1, 31])
     late = problem.replace(energy_limit_j=None, total_samples=3000)
     with pytest.raises(
-        Infeasible, match=r"carry 2,000 of 3,000.*smallest cycle time that works is 1\.5 s"
+        Infeasible, match=r"process 2,000 of 3,000.*smallest cycle time that works is 1\.5 s"
     ) as caught:
         greenest(late, 1)
     assert caught.value.diagnosis.carried == 2000

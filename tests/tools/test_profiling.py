@@ -172,7 +172,7 @@ def test_functions_are_found(app, capsys):
     [
         ("my_app", "train must be module:function, got 'my_app'"),
         ("my_app:a.b", "module:function"),
-        ("my_app.py:train", "Of the function train in the file app.py: app:train"),
+        ("my_app.py:train", "For train in app.py, write app:train"),
         ("../my_app:train", "module:function"),
         ("missing:train", "can be imported, got ModuleNotFoundError from missing"),
         ("bad:train", "got ModuleNotFoundError from bad: .*nowhere_to_be_found"),

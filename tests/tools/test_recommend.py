@@ -114,7 +114,7 @@ def test_short_rounds_keep_the_mean_power(answer):
 
 
 def test_errors():
-    with pytest.raises(Infeasible, match="carry"):
+    with pytest.raises(Infeasible, match="can process"):
         recommend(paper_problem(0, 10, 10, 0).replace(total_samples=10**6))
     with pytest.raises(ValueError, match="problem must be an AllocationProblem, got 'fleet"):
         recommend("fleet.toml")
@@ -143,7 +143,7 @@ def test_command_line(paper):
 
 def test_command_line_exit_codes(paper):
     limits = ("--cycle-time", "10", "--samples")
-    assert "carry" in run("recommend", paper, *limits, "900000", code=3).stderr
+    assert "can process" in run("recommend", paper, *limits, "900000", code=3).stderr
     assert ask("recommend", paper, *limits, "900000", code=3)["status"] == "infeasible"
     assert "The smallest batches of 20 learners" in run("recommend", paper, *limits, "5", code=3).stderr
     assert "--staleness-up-to" in refused("recommend", paper, *LIMITS, "--staleness-up-to", "-1")

@@ -66,7 +66,7 @@ def test_several_runs_are_compared_with_bands_over_seeds(several):
     assert "6 runs compared" in found.text
     assert "scheme=ha-asyn staleness=2 3 runs" in found.text
     assert "scheme=ha-sync staleness=0 3 runs" in found.text
-    assert "Runs that differ in their seeds alone are put together." in found.text
+    assert "Runs that differ only in their seeds are combined." in found.text
     finals = [lines(path)[-1]["metrics"]["accuracy"] for path in several[:3]]
     assert f"{100 * sum(finals) / 3:.2f}%" in found.text
     assert f"{100 * min(finals):.2f}% to {100 * max(finals):.2f}%" in found.text
@@ -76,7 +76,7 @@ def test_several_runs_are_compared_with_bands_over_seeds(several):
 
 def test_a_deployment_has_the_servers_clock_beside_the_plan(tmp_path):
     found = page(make_run(tmp_path, cycles=3, real=True, lose=False))
-    assert "By the server's clock it came after 12 s, and within T in 1 of 3 rounds." in found.text.replace(
+    assert "On the server's clock, it came after 12 s, and within T in 1 of 3 rounds." in found.text.replace(
         "\u00a0", " "
     )
     assert "Accuracy against time" in found.text

@@ -23,7 +23,7 @@ def compare(runs: Sequence[Run]) -> tuple[str, Html]:
     return title, fill(
         "compare.html",
         title=title,
-        together="Runs that differ in their seeds alone are put together." if len(rows) < len(runs) else "",
+        together="Runs that differ only in their seeds are combined." if len(rows) < len(runs) else "",
         notices=notices(told),
         results=_results(rows),
         costs=read.cost_table(rows),

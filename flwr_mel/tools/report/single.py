@@ -144,11 +144,11 @@ def _one_round(run: Run, work: Work, groups: Groups) -> Html:
         bar = _bar(end, fill=(0, spent), rest=(spent, limit), stop=(limit, limit))
         amount = el("span", short(spent, "s") if spent else "no task", class_="val")
         drawn.append(_row(name, colour, bar, amount))
-    text = f"Round {record.cycle:,}. By the cost model the last reply comes after "
+    text = f"Round {record.cycle:,}. According to the cost model, the last reply comes after "
     text += f"{short(record.makespan_s, 's')} of T = {short(limit, 's')}."
     if run.real:
         kept = int((run.column("waited_s") <= run.column("cycle_time_s")).sum())
-        text += f" By the server's clock it came after {short(record.waited_s, 's')}, and within T in "
+        text += f" On the server's clock, it came after {short(record.waited_s, 's')}, and within T in "
         text += f"{kept:,} of {m.plural(len(run.records), 'round')}."
     return m.fill("one_round.html", text=text, bars=[*drawn, _foot("0", short(end / 1.01, "s"))])
 
@@ -188,5 +188,6 @@ def _absent(run: Run) -> Html:
         [*key, len(times), some(list(dict(times))), m.at_rounds([cycle for _, cycle in times])]
         for key, times in found.items()
     ]
-    none = el("p", "No client was skipped, and no work was lost.", class_="lead")
-    return m.table(["what", "why", "times", "clients", "when"], rows, words=(0, 1, 3, 4)) if rows else none
+    if not rows:
+        return el("p", "No client was skipped, and no work was lost.", class_="lead")
+    return m.table(["outcome", "reason", "count", "clients", "rounds"], rows, words=(0, 1, 3, 4))
