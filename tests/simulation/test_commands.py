@@ -96,6 +96,18 @@ def test_help_of_sweep_names_the_profiles():
         assert path.read_text().splitlines()[0].endswith("."), path  # the first line is all that is shown
 
 
+@pytest.mark.parametrize("command", ["sweep", "arena"])
+@pytest.mark.parametrize("content", [None, "dear diary\n", '{"cycle": 1}\n'])
+def test_results_that_are_none(command, content, tmp_path):
+    file = tmp_path / "notes.txt"
+    if content is not None:
+        file.write_text(content)
+    given = [command, "quick", "--from", str(file), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 2
+    assert f"--from must be a file like {'results' if command == 'sweep' else 'arena'}.jsonl" in done.output
+
+
 def test_a_missing_package_is_named(tmp_path):
     blocked = tmp_path / "mel_simulation"
     blocked.mkdir()

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from flwr_mel._files import atomically
-from flwr_mel._validate import complain
 from mel_simulation.app.run_dir import versions
 from mel_simulation.arena.bout import Bout, BrokenBout, fight
 from mel_simulation.arena.rivals import RIVALS
 from mel_simulation.arena.setting import Profile, Setting
 from mel_simulation.ray_session import Show, ray_session
+from mel_simulation.sweep.results import read_rows
 
 _TICK_S = 0.5
 Outcome = dict[str, Any]
@@ -83,16 +83,8 @@ class Store:
 
 
 def read_outcomes(path: Path) -> tuple[Outcome, list[Outcome]]:
-    """Read an ``arena.jsonl``, or the directory that holds it: the line about the arena, and its bouts.
-
-    A last line that a kill cut off is left out.
-    """
-    file = path / "arena.jsonl" if path.is_dir() else path
-    if not file.is_file():
-        raise complain("results", "an arena.jsonl, or a directory that holds one", str(path))
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
-    about: Outcome = next((row["about"] for row in rows if "about" in row), {})
-    return about, [row for row in rows if "about" not in row]
+    """Read an ``arena.jsonl``, or the directory that holds it: the line about the arena, and its bouts."""
+    return read_rows(path, "arena.jsonl", "bout")
 
 
 def names_of(profile: Profile) -> tuple[str, ...]:

@@ -61,16 +61,36 @@ class Results:
 def read_results(path: Path) -> list[Row]:
     """Read the cells of a ``results.jsonl``, or of the directory that holds it.
 
-    A last line that a kill cut off is left out. Rows without a version are older than this entry: all of
-    their file were computed by the version in its first line.
+    Rows without a version are older than this entry: all of their file were computed by the version in its
+    first line.
     """
-    file = path / "results.jsonl" if path.is_dir() else path
-    if not file.is_file():
-        raise complain("results", "a results.jsonl, or a directory that holds one", str(path))
-    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-    rows = [json.loads(line) for line in lines if line.strip()]
-    version = next((row["about"]["versions"]["flwr-mel"] for row in rows if "about" in row), "unknown")
-    return [{**row, "version": row.get("version", version)} for row in rows if "about" not in row]
+    about, rows = read_rows(path, "results.jsonl", "cell")
+    version = about["versions"]["flwr-mel"] if about else "unknown"
+    return [{**row, "version": row.get("version", version)} for row in rows]
+
+
+def read_rows(path: Path, name: str, key: str) -> tuple[Row, list[Row]]:
+    """Read a file of results: what its first line says about them, and the rows.
+
+    Parameters
+    ----------
+    path : Path
+        The file, or the directory that holds it.
+    name : str
+        Of the file in a directory.
+    key : str
+        Every row has it.
+    """
+    file = path / name if path.is_dir() else path
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")[:-1]  # a kill may have cut off the last one
+        rows = [json.loads(line) for line in lines if line.strip()]
+        about: Row = next((row["about"] for row in rows if "about" in row), {})
+        found = [row for row in rows if "about" not in row and row[key]]
+    except (OSError, ValueError, TypeError, LookupError):
+        rule = f"a file like {name}, or a directory that holds one"
+        raise complain("results", rule, str(path)) from None
+    return about, found
 
 
 def read_about(path: Path) -> Row:
