@@ -14,7 +14,7 @@ Known = Annotated[
     list[Path] | None,
     typer.Option("--from", help="Results that need not be computed again; may be repeated."),
 ]
-Workers = Annotated[int, typer.Option(help="How many are computed at a time; 0: one per CPU.")]
+Workers = Annotated[int, typer.Option(help="Number of parallel workers; 0: one per CPU.")]
 RayAddress = Annotated[str, typer.Option(envvar="RAY_ADDRESS", help="Existing Ray cluster.")]
 
 

@@ -54,7 +54,7 @@ class RunConfig:
         choices=(*SchemeName, RATE),
     )
     mode: str = option(
-        "pl", "pl: parallelized, the server ships samples; fl: data stay", choices=("pl", "fl")
+        "pl", "pl: parallelized, the server ships samples; fl: data stay with the learners", choices=("pl", "fl")
     )
     cycles: int = option(12, "global cycles", least=1)
     cycle_time: float = option(10.0, "T, seconds; with rate the time that energy limits are for", above=0)
@@ -74,20 +74,20 @@ class RunConfig:
     alpha: float = option(0.0, "FL: Dirichlet concentration of the labels over the learners; 0: IID", least=0)
     samples: int = option(0, "d per cycle; 0: all training data, in FL half of them", least=0)
     min_samples: int = option(
-        0, "d_l, the least batch; 0: 100 per 60,000 samples, at most half an equal share", least=0
+        0, "d_l, the smallest batch; 0: 100 per 60,000 samples, at most half an equal share", least=0
     )
     sample_cost: float = option(
         0.0, "samples of the paper that one sample stands for in the cost model; 0: automatic", least=0
     )
     batch_size: int = option(0, "mini-batch of the learners' SGD; 0: 64, on the embedded subset 16", least=0)
-    learning_rate: float = option(0.04, "of the learners' SGD", above=0)
+    learning_rate: float = option(0.04, "learning rate of the learners' SGD", above=0)
     optimizer: str = option(
         "average", "on the server: average, or adam (FedAdam)", choices=("average", "adam")
     )
     eta: float = option(0.004, "step of FedAdam", above=0)
-    frugality: float = option(0.0, "of the scheme rate: 0 for time only, more saves energy", least=0)
+    frugality: float = option(0.0, "for the scheme rate: 0 counts time only, more saves energy", least=0)
     target_accuracy: float = option(0.0, "stop at this accuracy, from 0 to 1; 0: never", least=0)
-    seed: int = option(0, "one seed, one result", least=0)
+    seed: int = option(0, "the same seed gives the same result", least=0)
     api: str = option("message", "Flower's strategy API", choices=("message", "classic"))
     run_dir: str = option("", "where results go; empty: a new directory below ./runs")
     resume: bool = option(False, "continue after the last finished cycle in the run directory")
