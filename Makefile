@@ -84,6 +84,7 @@ bench: install  ## Measure everything and write docs/BENCHMARKS.md; LINKS=5g.csv
 	$(PY) -m bench.learning $(if $(LINKS),--links $(LINKS))
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
 	$(PY) -m bench.gallery
+	$(PY) -m bench.gallery --best
 
 # The oldest Flower of pyproject.toml, and the newest that can be installed. The extra `simulation` needs Flower 1.41,
 # so what the tests need of it is named here.

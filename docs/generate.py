@@ -103,7 +103,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("seconds per round; the clients need 1, 2, 5 and 10 times as long")
-        axes.legend(frameon=False, loc="lower right")
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
         save(figure, path.parent, path.stem)
 
 

@@ -54,7 +54,9 @@ class RunConfig:
         choices=(*SchemeName, RATE),
     )
     mode: str = option(
-        "pl", "pl: parallelized, the server ships samples; fl: data stay with the learners", choices=("pl", "fl")
+        "pl",
+        "pl: parallelized, the server ships samples; fl: data stay with the learners",
+        choices=("pl", "fl"),
     )
     cycles: int = option(12, "global cycles", least=1)
     cycle_time: float = option(10.0, "T, seconds; with rate the time that energy limits are for", above=0)
