@@ -45,5 +45,5 @@ def test_bouts_of_a_file_are_not_held_again_and_own_ones_come_first(tmp_path):
     assert sum(left.outcome(bout) is not None for bout in bouts) == 4
     with pytest.raises(BrokenBout, match="fedavg differs in its worker"):
         left.keep(bouts[0], {"bout": bouts[1].key, **row}, [])
-    with pytest.raises(ValueError, match=r"results must be an arena\.jsonl"):
+    with pytest.raises(ValueError, match=r"results must be a file like arena\.jsonl"):
         Store(tmp_path, [tmp_path / "nothing.jsonl"])
