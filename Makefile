@@ -67,24 +67,17 @@ docs: install  ## Fill the generated blocks of the pages and draw the figures, f
 	$(PY) -m mel_simulation.arena.page results/arena.jsonl
 	$(PY) docs/options.py
 	$(PY) docs/generate.py
+	$(PY) -m bench.page
 
 # mkdocs-material prints advertising for its successor otherwise.
 site: install  ## Build the documentation as a site, strictly, into build/site
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 bench: install  ## Measure everything and write docs/BENCHMARKS.md; LINKS=5g.csv.gz adds recorded links
-	$(PY) -m bench.solvers
-	$(PY) -m bench.paper_grid
-	$(PY) -m bench.strategy
-	$(PY) -m bench.updates
-	$(PY) -m bench.training
-	$(PY) -m bench.simulation
-	$(PY) -m bench.sweep
-	$(PY) -m bench.startup
-	$(PY) -m bench.learning $(if $(LINKS),--links $(LINKS))
 	$(VENV)/bin/uv pip install --quiet --python $(PY) -e '.[examples]'
-	$(PY) -m bench.gallery
-	$(PY) -m bench.gallery --best
+	for name in solvers strategy updates startup sweep paper_grid gallery "gallery --best" \
+		"learning $(if $(LINKS),--links $(LINKS))"; do $(PY) -m bench.$$name || exit 1; done
+	$(PY) -m bench.page
 
 # The oldest Flower of pyproject.toml, and the newest that can be installed. The extra `simulation` needs Flower 1.41,
 # so what the tests need of it is named here.

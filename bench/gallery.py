@@ -3,7 +3,7 @@
 Every run is a real `flwr run` with four simulated devices: 1, 2, 5 and 10 times slower, or equally fast.
 The wrapped project has exactly its diff, and no number is given to MelStrategy. Measured are the time of a
 round and the time to the accuracy that the project itself reaches in its last round. Needs the extra
-`examples`. Writes a section of docs/BENCHMARKS.md and bench/results/gallery.json, project by project.
+`examples`. Results are saved project by project.
 
 With ``--best`` the guide's recipe for short rounds (`cycle_time_s="best"`, FedAdam) is compared with both
 on the unequal devices, for each step in `ETAS`.
@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import tempfile
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-import flwr_mel
-from bench.tables import PAGE, table, write_section
+from bench.tables import load, save, table
 from examples.run import EQUAL, GALLERY, ROOT, UNEQUAL, Run, copy, run, superlink
 from flwr_mel.records import CycleRecord, read_jsonl
-from flwr_mel.solvers.rate import LEAST
 
-RESULTS = Path(__file__).parent / "results" / "gallery.json"
 #: Devices, and rounds of the project as it is and wrapped: those are shorter.
 FLEETS = {"unequal": (UNEQUAL, 5, 12), "equal": (EQUAL, 4, 5)}
 
@@ -67,7 +64,6 @@ ETAS, LIMIT_S = (0.005, 0.01, 0.02, 0.05), 60
 MANY = 1500
 #: What takes the place of FedAvg. One run with FedAdam shows what it does to BatchNorm.
 ADAM = {"quickstart_pytorch": "FedAdamBatchNorm", "sklearn_logreg": "FedAdam"}
-LEAST_S = LEAST * GALLERY["quickstart_pytorch"] * max(UNEQUAL)
 _DIFF = "strategy = MelStrategy(strategy)"
 
 
@@ -151,44 +147,37 @@ def round_s(done: Run) -> float:
 
 def row(name: str, found: dict[str, dict[str, Any]]) -> list[str]:
     """Return a line of the table."""
-    cells = [f"`{name}`"]
-    for fleet in FLEETS:
-        x = found[fleet]
-        cells += [f"{x['plain_round_s']:.1f} s", f"{x['wrapped_round_s']:.1f} s"]
-        if fleet == "unequal":
-            reached = x["wrapped_s"] is not None
-            cells += [f"{100 * x['target']:.1f} %", f"{x['plain_s']:.0f} s"]
-            cells += [f"{x['wrapped_s']:.0f} s" if reached else f"not reached ({100 * x['best']:.1f} %)"]
-            cells += [f"**{x['plain_s'] / x['wrapped_s']:.1f}**" if reached else "-"]
-    return cells
+    x, equal = found["unequal"], found["equal"]
+    reached = f"{x['wrapped_s']:.0f} s" if x["wrapped_s"] is not None else f"not reached ({x['best']:.1%})"
+    return [
+        f"`{name}`",
+        f"{x['plain_round_s']:.1f} s",
+        f"{x['wrapped_round_s']:.1f} s",
+        f"{x['target']:.1%}",
+        f"{x['plain_s']:.0f} s",
+        reached,
+        f"{equal['plain_round_s']:.1f} s",
+        f"{equal['wrapped_round_s']:.1f} s",
+    ]
 
 
-#: Names of two variants on the page.
-TITLES = {"as it is": "original", "its diff": "with its diff"}
-
-
-def best_table(found: dict[str, Any]) -> str:
-    """Return the table of the runs with short rounds."""
-    head = ["project", "target accuracy", "variant", "time", "samples", "rounds", "T", "round"]
+def best_rows(name: str, found: dict[str, Any]) -> list[list[str]]:
+    """Return the project, its diff, and the fastest and the slowest of the runs with short rounds."""
+    variants = {title: x for title, x in found.items() if title.startswith("best")}
+    order = sorted(variants, key=lambda title: variants[title]["seconds"] or math.inf)
+    shown = {"original": found["as it is"], "with its diff": found["its diff"]}
+    shown |= {
+        f"{title} ({word} of {len(order)})": variants[title]
+        for title, word in ((order[0], "fastest"), (order[-1], "slowest"))
+    }
     lines = []
-    for name, x in found.items():
-        for title, v in x.items():
-            if title == "target":
-                continue
-            reached = v["seconds"] is not None
-            lines.append(
-                [
-                    f"`{name}`",
-                    f"{100 * x['target']:.1f} %",
-                    TITLES.get(title, title),
-                    f"{v['seconds']:.0f} s" if reached else f"not reached ({100 * v['best']:.1f} %)",
-                    f"{v['samples']:,}" if reached else "-",
-                    str(v.get("rounds") or "-"),
-                    f"{v['cycle_time_s']:.2f} s" if "cycle_time_s" in v else "-",
-                    f"{v['round_s']:.2f} s",
-                ]
-            )
-    return table(head, lines)
+    for title, x in shown.items():
+        time = f"{x['seconds']:.0f} s" if x["seconds"] is not None else f"not reached ({x['best']:.1%})"
+        samples = f"{x['samples']:,}" if x["samples"] is not None else "-"
+        lines.append(
+            [f"`{name}`", title, time, samples, str(x.get("rounds") or "-"), f"{x['round_s']:.1f} s"]
+        )
+    return lines
 
 
 def section(results: dict[str, Any]) -> str:
@@ -196,60 +185,49 @@ def section(results: dict[str, Any]) -> str:
     found = {name: results["projects"][name] for name in GALLERY if name in results["projects"]}
     head = [
         "project",
-        "original round",
+        "round, original",
         "with flwr_mel",
-        "target accuracy",
-        "original time",
+        "accuracy",
+        "time to it, original",
         "with flwr_mel",
-        "speedup",
     ]
-    head += ["equal devices: original", "with flwr_mel"]
-    ratio = median(x["unequal"]["plain_round_s"] / x["unequal"]["wrapped_round_s"] for x in found.values())
+    head += ["equal clients: round, original", "with flwr_mel"]
+    best = [line for name, x in results["best"].items() for line in best_rows(name, x)]
     return f"""## Examples, original and with flwr_mel
 
-Generated by `python -m bench.gallery` (version {results["version"]}). The projects of `examples/` with
-`flwr run` and four simulated devices that are 1, 2, 5 and 10 times slower than the fastest. The wrapped
-project has exactly its `mel.diff`. Round times are means without the first round. In the median a wrapped
-round is {ratio:.1f} times shorter. The time to the accuracy that the project reaches in
-{FLEETS["unequal"][1]} rounds includes the baseline round. The last two columns are for four equally fast
-devices. One run each; single times vary by about a fifth.
+The projects of `examples/` with `flwr run` and four simulated clients that need 1, 2, 5 and 10 times as
+long, without and with exactly their `mel.diff`. Round times are means without the first round. The accuracy
+is what the original reaches in {FLEETS["unequal"][1]} rounds; the time to it includes the baseline round. The
+last two columns are for equally fast clients. Single runs; times vary by about a fifth.
 
 {table(head, [row(name, x) for name, x in found.items()])}
 
-### With rounds of the best length
+The same clients with the guide's recipe for short rounds (`--best`): `cycle_time_s="best"`, `average="nova"`
+and FedAdam with one of {len(ETAS)} steps eta. The costs are learned, including the time that Flower itself
+takes in each round.
 
-`python -m bench.gallery --best`: the same devices, with the guide's recipe `cycle_time_s="best"`, FedAdam and
-`average="nova"`, compared with the original project and its diff, all in one session. Costs are learned and
-the clock is real. T is what the plan gives to the clients; the slowest one needs {LEAST_S:.2g} s for the
-smallest task of {LEAST} samples in the first project. T is longer because a round also costs time outside of
-the tasks, which the plan learns. Runs end after {LIMIT_S} s of rounds. `FedAdamBatchNorm` is
-`examples/batchnorm_fedadam.py`.
-
-{best_table(results.get("best", {}))}"""
+{table(["project", "variant", "time to the accuracy", "samples processed", "rounds", "round"], best)}
+"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GALLERY)}; default: all")
     parser.add_argument("--best", action="store_true", help="measure the recipe for short rounds instead")
-    parser.add_argument("--page", action="store_true", help="only write the page from the results at hand")
     given = parser.parse_args()
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    if not given.page:
-        results |= {"version": flwr_mel.__version__}
-        kind = "best" if given.best else "projects"
-        with superlink() as env, tempfile.TemporaryDirectory() as scratch:
-            for name in given.names or (ADAM if given.best else GALLERY):
-                out = Path(scratch, name)
-                out.mkdir()
-                if given.best:
-                    found = measure_best(name, out, env)
-                else:
-                    found = {fleet: measure(name, fleet, out, env) for fleet in FLEETS}
-                results.setdefault(kind, {})[name] = found
-                print(name, json.dumps(found), flush=True)
-                RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    write_section(PAGE, "gallery", section(results))
+    results = load("gallery")
+    kind = "best" if given.best else "projects"
+    with superlink() as env, tempfile.TemporaryDirectory() as scratch:
+        for name in given.names or (ADAM if given.best else GALLERY):
+            out = Path(scratch, name)
+            out.mkdir()
+            if given.best:
+                found = measure_best(name, out, env)
+            else:
+                found = {fleet: measure(name, fleet, out, env) for fleet in FLEETS}
+            results.setdefault(kind, {})[name] = found
+            print(name, json.dumps(found), flush=True)
+            save("gallery", {key: value for key, value in results.items() if key != "version"})
 
 
 if __name__ == "__main__":

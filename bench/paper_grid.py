@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 
 from bench.solvers import paper_problem
-from bench.tables import table, write_section
+from bench.tables import save, table
 from flwr_mel import Solution, Workload, allocate, paper_fleet
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact, SuggestImprove
 from flwr_mel.solvers.suggest_improve import Suggest
 
-PAGE = Path(__file__).parent.parent / "docs" / "REPRODUCTION.md"
 TIMES_S, ENERGIES_J, STALENESS, PLACEMENTS = range(5, 45, 5), (10, 20, 30), range(6), (0, 1, 2)
+COLUMNS = tuple(product(("floored", "repaired"), Suggest))
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One problem of the grid, solved by both."""
 
-    time_s: int
     staleness: int
     exact: Solution
     ours: dict[Suggest, Solution]
@@ -54,15 +53,8 @@ def measure() -> list[Cell]:
             staleness=c,
         )
         ours = {s: allocate(problem, SuggestImprove(suggest=s)) for s in Suggest}
-        cells.append(Cell(time_s, c, allocate(problem, Exact()), ours))
+        cells.append(Cell(c, allocate(problem, Exact()), ours))
     return cells
-
-
-def per(cells: list[Cell], key: str, row: Callable[[list[Cell]], list[str]]) -> list[list[str]]:
-    """One row for each value of a cell's field, and one for all cells."""
-    values = sorted({getattr(cell, key) for cell in cells})
-    groups = [(str(v), [cell for cell in cells if getattr(cell, key) == v]) for v in values]
-    return [[name, *row(group)] for name, group in [*groups, ("all", cells)]]
 
 
 def both(values: Iterable[float]) -> str:
@@ -71,25 +63,27 @@ def both(values: Iterable[float]) -> str:
     return f"{fmean(known):.2f} / {max(known):.1f}"
 
 
-def gaps(cells: list[Cell]) -> str:
+def gaps(group: list[Cell]) -> list[str]:
     """How far each method stays below the optimum, how often it meets it, and how long it takes."""
+    met = fmean(cell.gap("repaired", Suggest.SDP) <= 1e-12 for cell in group)
+    slower = median(cell.stat("seconds") / float(cell.exact.stats["seconds"]) for cell in group)
+    found = [both(cell.gap(*column) for cell in group) for column in COLUMNS]
+    return [*found, f"{100 * met:.0f} %", f"{slower:.0f}"]
 
-    def row(group: list[Cell]) -> list[str]:
-        columns = list(product(("floored", "repaired"), Suggest))
-        met = fmean(cell.gap("repaired", Suggest.SDP) <= 1e-12 for cell in group)
-        slower = median(cell.stat("seconds") / float(cell.exact.stats["seconds"]) for cell in group)
-        found = [both(cell.gap(*column) for cell in group) for column in columns]
-        return [*found, f"{100 * met:.0f} %", f"{slower:.0f}"]
 
-    head = ["c", *(f"{stage}, {s}" for stage, s in product(("floored", "repaired"), Suggest))]
-    return table([*head, "repaired, SDP: optimal", "SDP / Exact, time"], per(cells, "staleness", row))
+def section(results: dict[str, Any]) -> str:
+    """Return the table of docs/REPRODUCTION.md."""
+    head = ["c", *(f"{stage}, {suggest}" for stage, suggest in COLUMNS)]
+    return table([*head, "repaired, SDP: optimal", "SDP / Exact, time"], results["rows"])
 
 
 def main() -> None:
-    """Run the grid and write the table."""
+    """Run the grid and save the table."""
     cells = measure()
-    write_section(PAGE, "gaps", gaps(cells))
-    print(gaps(cells))
+    groups = [(str(c), [cell for cell in cells if cell.staleness == c]) for c in STALENESS]
+    results = {"rows": [[name, *gaps(group)] for name, group in [*groups, ("all", cells)]]}
+    print(section(results))
+    save("paper_grid", results)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from bench.tables import arguments, publish, table
+from bench.tables import arguments, save
 
 NODES, CYCLES, _TRIES = 20, 3, 5
 Times = dict[str, float]
@@ -79,7 +79,9 @@ def main() -> None:
             with tempfile.TemporaryDirectory(prefix="b-") as scratch:
                 runs[name].append(run(Path(scratch)))
                 print(name, {k: round(v, 1) for k, v in runs[name][-1].items()}, file=sys.stderr, flush=True)
-    publish("startup", {"runs": runs}, section, write=not args.no_write)
+    print(section({"runs": runs}))
+    if not args.no_write:
+        save("startup", {"runs": runs})
 
 
 def ours(scratch: Path) -> Times:
@@ -146,20 +148,14 @@ def _timed(command: list[str], env: dict[str, str], scratch: Path) -> Times:
 def section(found: dict[str, Any]) -> str:
     """Return the section of the page."""
     runs: dict[str, list[Times]] = found["runs"]
-    best = {name: {k: min(t[k] for t in some if k in t) for k in some[0]} for name, some in runs.items()}
-    for times in best.values():
-        times["after the last cycle"] = times["end"] - times[f"cycle {CYCLES}"]
-    rows = [
-        [phase, f"{at:.1f} s", f"{best['empty'][phase]:.1f} s", f"{at / best['empty'][phase]:.2f}"]
-        for phase, at in best["ours"].items()
-    ]
-    head = ["from the command to", "flwr-mel simulate", "empty Flower app", "ratio"]
-    return (
-        "## Start of a simulation\n\n"
-        f"`flwr-mel simulate --cycles {CYCLES}` and an empty Flower app that imports torch (`flwr run`), "
-        f"{NODES} nodes each, best of {len(runs['ours'])}. Ratios count; "
-        "seconds depend on the load of the machine.\n\n" + table(head, rows)
-    )
+    ours, empty = ({k: min(t[k] for t in runs[name]) for k in runs[name][0]} for name in ("ours", "empty"))
+    first, end = (ours[phase] / empty[phase] for phase in ("cycle 1", "end"))
+    return f"""## Start of a simulation
+
+The first cycle of `flwr-mel simulate` ends after {ours["cycle 1"]:.0f} s, {first:.2f} times as long as in an
+empty Flower app with {NODES} nodes that imports torch and runs with `flwr run`. {CYCLES} cycles take
+{ours["end"]:.0f} s in all, {end:.2f} times as long as with that app (best of {len(runs["ours"])} runs).
+"""
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp import strategy as message
 from flwr.simulation import run_simulation
 
-from bench.tables import arguments, publish, table
+from bench.tables import arguments, save, table
 from flwr_mel import Device, Workload, server, serverapp
 from flwr_mel.clientapp import Assignment, MelMod, describe
 
@@ -202,26 +202,25 @@ def measure(api: str, clients: int) -> dict[str, Any]:
 def section(found: dict[str, Any]) -> str:
     """Return the section of the page."""
     rows = [
-        [
-            x["api"],
-            f"{x['clients']:,}",
-            *(f"{x[key]:.1f}" for key in ("plain_ms", "ours_ms", "us_per_client")),
-        ]
+        [f"{x['clients']:,}", x["api"], f"{x['plain_ms']:.1f} ms", f"{x['ours_ms']:.1f} ms"]
         for x in found["rows"]
     ]
-    head = ["API", "clients", "FedAvg, ms per round", "MelStrategy adds, ms", "per client, us"]
-    return (
-        "## What the strategy adds to a round\n\n"
-        "Processor time of the server's thread for messages, plan, checks and records, without training, "
-        f"{PARAMETERS:,} parameters, c = 2, medians of {ROUNDS - 1} rounds.\n\n" + table(head, rows)
-    )
+    return f"""## Time that the strategy adds to a round
+
+Processor time of the server in one round without training (median of {ROUNDS - 1} rounds, {PARAMETERS:,}
+parameters, c = 2): messages, plan, checks and records.
+
+{table(["clients", "API", "FedAvg", "MelStrategy adds"], rows)}
+"""
 
 
 def main() -> None:
     given = arguments(__doc__).parse_args()
     gc.freeze()  # Flower collects garbage after every array
     rows = in_server(lambda: [measure(api, clients) for api in ("message", "classic") for clients in SIZES])
-    publish("strategy", {"rows": rows}, section, write=not given.no_write)
+    print(section({"rows": rows}))
+    if not given.no_write:
+        save("strategy", {"rows": rows})
 
 
 if __name__ == "__main__":

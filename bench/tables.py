@@ -1,10 +1,9 @@
-"""The page of the benchmarks: every benchmark writes its own section, and its numbers beside it."""
+"""Results of the benchmarks: measured by one module each, shown together by `bench.page`."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,9 @@ from mel_simulation.pages import markdown_table as table
 
 import flwr_mel
 
-__all__ = ["PAGE", "RESULTS", "arguments", "publish", "table", "write_section"]
+__all__ = ["RESULTS", "arguments", "load", "save", "table"]
 
-PAGE = Path(__file__).parent.parent / "docs" / "BENCHMARKS.md"
 RESULTS = Path(__file__).parent / "results"
-_HEAD = "# Benchmarks\n\nEvery section is generated; every number is measured.\n"
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
@@ -26,53 +23,13 @@ def arguments(about: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def publish(
-    command: str, results: dict[str, Any], section: Callable[[dict[str, Any]], str], *, write: bool = True
-) -> None:
-    """Print a section; write it into the page, and the results into a file, both with our version.
-
-    Parameters
-    ----------
-    command : str
-        Name of the benchmark and the options that belong to it.
-    results : dict
-        Its numbers.
-    section : callable
-        Makes Markdown of them, with a heading.
-    write : bool
-        Whether to write anything.
-    """
-    name, results = command.split(maxsplit=1)[0], {"version": flwr_mel.__version__, **results}
-    text = f"{section(results).strip()}\n\nMade by `python -m bench.{command}`, version {results['version']}."
-    print(text)
-    if write:
-        (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        write_section(PAGE, name, text)
+def save(name: str, results: dict[str, Any]) -> None:
+    """Write the results of a benchmark into its file, with our version."""
+    text = json.dumps({"version": flwr_mel.__version__, **results}, indent=1)
+    (RESULTS / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def write_section(path: Path, name: str, text: str, head: str = _HEAD) -> None:
-    """Put a section into a page, in place of its former version or at the end.
-
-    Parameters
-    ----------
-    path : Path
-        The page; it is begun with `head` if there is none.
-    name : str
-        Of the section; the text is between ``<!-- name:begin -->`` and ``<!-- name:end -->``.
-    text : str
-        Markdown, with its own heading.
-    head : str
-        How a new page begins.
-    """
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    page = path.read_text(encoding="utf-8") if path.exists() else head
-    section = f"{begin}\n{text.strip()}\n{end}"
-    before, found, rest = page.partition(begin)
-    if not found:
-        page = f"{page.rstrip()}\n\n{section}\n"
-    else:
-        _, closed, after = rest.partition(end)
-        if not closed:
-            raise ValueError(f"{path.name}: {begin} has no {end}")
-        page = f"{before}{section}{after}"
-    path.write_text(page, encoding="utf-8")
+def load(name: str) -> dict[str, Any]:
+    """Read the results of a benchmark."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found

@@ -20,7 +20,7 @@ from mel_simulation.scenario.network import (
     train,
 )
 
-from bench.tables import arguments, publish
+from bench.tables import arguments, save
 
 
 def reference_train(
@@ -112,7 +112,10 @@ The hand-written loop of the simulation takes {found["ours_us"]:.1f} us per samp
 
 def main() -> None:
     given = arguments(__doc__).parse_args()
-    publish("training", measure(), section, write=not given.no_write)
+    results = measure()
+    print(section(results))
+    if not given.no_write:
+        save("training", results)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from flwr.server import strategy as classic
 from flwr.serverapp import strategy as message
 
 from bench.strategy import Client, classic_rounds, in_server, message_rounds
-from bench.tables import arguments, publish, table
+from bench.tables import arguments, save, table
 from flwr_mel import Measured, server, serverapp
 from flwr_mel.clientapp import Assignment, MelMod, describe
 
@@ -110,21 +110,21 @@ def section(found: dict[str, Any]) -> str:
     rows = [
         [
             f"{r['strategy']}, {r['api']}",
-            *(f"{r[f'{kind}_cpu_s']:.2f} s" for kind in ("plain", "wrapped")),
+            f"{r['plain_cpu_s']:.1f} s",
             f"{r['cpu_s_ratio']:.2f}",
-            *(f"{r[f'{kind}_peak_mb'] / 1000:.2f} GB" for kind in ("plain", "wrapped")),
+            f"{r['plain_peak_mb'] / 1000:.1f} GB",
             f"{r['peak_mb_ratio']:.2f}",
         ]
         for r in found["rows"]
     ]
-    head = ["inside", "plain", "wrapped", "time ratio", "plain peak", "wrapped peak", "memory ratio"]
-    return (
-        "## Checking updates\n\n"
-        f"{CLIENTS} clients send a model of {found['parameters'] / 1e6:.0f} million parameters, {ROUNDS} "
-        "rounds: processor time of the strategy, and peak memory of the process with the replies. Median of "
-        f"{found['repeats']} processes. Aim: {MOST_TIME} times the time, {MOST_MEMORY} times the memory.\n\n"
-        + table(head, rows)
-    )
+    return f"""## Large models
+
+Processor time of the server and peak memory of its process for {ROUNDS} rounds of {CLIENTS} clients with
+{found["parameters"] / 1e6:.0f} million parameters each, and how many times as much `MelStrategy` around the
+strategy needs (medians of {found["repeats"]} runs).
+
+{table(["strategy, API", "time", "wrapped", "memory", "wrapped"], rows)}
+"""
 
 
 def main() -> None:
@@ -140,7 +140,9 @@ def main() -> None:
     pairs = [(api, name) for api in ("message", "classic") for name in ("FedAvg", "FedAdam")]
     rows = [compare(api, name, given.parameters, given.repeats) for api, name in pairs]
     found = {"parameters": given.parameters, "repeats": given.repeats, "rows": rows}
-    publish("updates", found, section, write=not given.no_write)
+    print(section(found))
+    if not given.no_write:
+        save("updates", found)
 
 
 if __name__ == "__main__":

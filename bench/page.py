@@ -1,0 +1,34 @@
+"""Write docs/BENCHMARKS.md and a table of docs/REPRODUCTION.md from results: ``python -m bench.page``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mel_simulation.pages import fill
+
+from bench import gallery, learning, paper_grid, solvers, startup, strategy, sweep, updates
+from bench.tables import load
+
+PAGE = Path(__file__).parent.parent / "docs" / "BENCHMARKS.md"
+HEAD = """# Benchmarks
+
+`make bench` measures everything on this page, and `make docs` writes it from the results in `bench/results/`.
+Seconds depend on the machine, which had two cores; ratios compare measurements of the same run.
+"""
+SECTIONS = (gallery, solvers, strategy, updates, learning, startup, sweep)
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [HEAD.strip()]
+    for module in SECTIONS:
+        name = module.__name__.rpartition(".")[2]
+        results = load(name)
+        made = f"Made by `python -m {module.__name__}`, version {results['version']}."
+        parts += [module.section(results).strip(), made]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    fill(PAGE.with_name("REPRODUCTION.md"), {"gaps": paper_grid.section(load("paper_grid"))})
