@@ -9,7 +9,6 @@ from mel_simulation.pages import fill
 from bench import gallery, learning, paper_grid, solvers, startup, strategy, sweep, updates
 from bench.tables import load
 
-PAGE = Path(__file__).parent.parent / "docs" / "BENCHMARKS.md"
 HEAD = """# Benchmarks
 
 `make bench` measures everything on this page, and `make docs` writes it from the results in `bench/results/`.
@@ -29,6 +28,11 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def update(docs: Path) -> None:
+    """Write BENCHMARKS.md, and fill the table of REPRODUCTION.md, in the directory of the pages."""
+    (docs / "BENCHMARKS.md").write_text(page(), encoding="utf-8")
+    fill(docs / "REPRODUCTION.md", {"gaps": paper_grid.section(load("paper_grid"))})
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    fill(PAGE.with_name("REPRODUCTION.md"), {"gaps": paper_grid.section(load("paper_grid"))})
+    update(Path(__file__).parent.parent / "docs")

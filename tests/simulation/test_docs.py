@@ -9,8 +9,10 @@ from mel_simulation.arena import page
 from mel_simulation.pages import fill
 from mel_simulation.paper import reproduction
 
+from bench import page as benchmarks
+
 ROOT = Path(__file__).parents[2]
-PAGES = ("REPRODUCTION.md", "ARENA.md")
+PAGES = ("REPRODUCTION.md", "ARENA.md")  # with generated blocks
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +27,11 @@ def written(tmp_path_factory):
     shutil.copy(ROOT / "README.md", docs)
     reproduction.update(ROOT / "results", docs, docs / "README.md")
     page.update(ROOT / "results" / "arena.jsonl", docs)
+    benchmarks.update(docs)
     return docs
 
 
-@pytest.mark.parametrize("name", [*PAGES, "README.md"])
+@pytest.mark.parametrize("name", [*PAGES, "BENCHMARKS.md", "README.md"])
 def test_a_page_has_what_the_results_give(written, name):
     committed = ROOT / name if name == "README.md" else ROOT / "docs" / name
     assert (written / name).read_text(encoding="utf-8") == committed.read_text(encoding="utf-8")
