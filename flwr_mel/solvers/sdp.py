@@ -29,13 +29,10 @@ from flwr_mel._validate import FloatArray
 if TYPE_CHECKING:
     from flwr_mel.allocation.capacity import Capacities
 
-#: Added to the bound, as a share of tau_hi, for what a solver may be off: it stops at relative residuals
-#: of 1e-8 (1e-7 for SCS), or, where it reports an inaccurate optimum, at about 1e-4.
+#: Added to the bound, as a share of tau_hi, for what Clarabel may be off: it stops at relative residuals
+#: of 1e-8, or, where it reports an inaccurate optimum, at about 1e-4.
 MARGIN = {"optimal": 1e-5, "optimal_inaccurate": 1e-2}
-_SOLVERS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("CLARABEL", {}),
-    ("SCS", {"eps_abs": 1e-7, "eps_rel": 1e-7, "max_iters": 50_000}),
-)
+_OPTIONS: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +46,7 @@ class Suggestion:
     bound : float
         Upper bound on the relaxed synchronous optimum.
     status : str
-        Which solver found it and how it ended.
+        How the solver ended.
     """
 
     samples: FloatArray
@@ -112,12 +109,12 @@ def suggest_sdp(capacities: Capacities, demand: int) -> Suggestion:
     box = Boxes.of(capacities, demand)
     tau, share, constraints = lifted(cp, capacities, demand, box)
     problem = cp.Problem(cp.Maximize(tau), constraints)
-    status, solver = _solve(cp, problem)
+    status = _solve(cp, problem)
     if tau.value is None or status not in MARGIN:
         raise RuntimeError(f"the SDP ended with '{status}'; SuggestImprove(suggest='bisection') needs none")
     bound = box.tau_hi * (float(tau.value) + MARGIN[status])
     samples: FloatArray = np.clip(share.value * box.d_hi, box.d_lo, box.d_hi)
-    return Suggestion(samples, bound, f"{solver}: {status}")
+    return Suggestion(samples, bound, status)
 
 
 def lifted(cp: Any, capacities: Capacities, demand: int, box: Boxes) -> tuple[Any, Any, list[Any]]:
@@ -174,25 +171,17 @@ def _limits(capacities: Capacities, box: Boxes) -> list[tuple[FloatArray, FloatA
     return limits
 
 
-def _solve(cp: Any, problem: Any) -> tuple[str, str]:
-    """Run the solvers in order until one is satisfied; else keep the last usable answer."""
-    status, solver = "no solver installed", ""
-    for name, options in _SOLVERS:
-        if name not in cp.installed_solvers():
-            continue
-        try:
-            with warnings.catch_warnings():
-                # An inaccurate optimum is reported by its status, and answered by a wider margin.
-                warnings.simplefilter("ignore")
-                # Stacked semidefinite blocks are compiled by this backend only.
-                problem.solve(solver=name, canon_backend=cp.SCIPY_CANON_BACKEND, **options)
-        except cp.SolverError as error:
-            status = str(error)
-            continue
-        status, solver = problem.status, name.lower()
-        if status == "optimal":
-            break
-    return status, solver
+def _solve(cp: Any, problem: Any) -> str:
+    """Run Clarabel; return how it ended. A first-order solver's inaccurate optimum has no known margin."""
+    try:
+        with warnings.catch_warnings():
+            # An inaccurate optimum is reported by its status, and answered by a wider margin.
+            warnings.simplefilter("ignore")
+            # Stacked semidefinite blocks are compiled by this backend only.
+            problem.solve(solver=cp.CLARABEL, canon_backend=cp.SCIPY_CANON_BACKEND, **_OPTIONS)
+    except cp.SolverError as error:
+        return str(error)
+    return str(problem.status)
 
 
 def _cvxpy() -> Any:
