@@ -175,7 +175,7 @@ def section(results: dict[str, Any]) -> str:
     return f"""## Examples, original and with flwr_mel
 
 The projects of `examples/` with `flwr run` and four simulated clients that need 1, 2, 5 and 10 times as
-long, without and with exactly their `mel.diff`. The [README](../README.md) has the round times. This table has
+long, without and with exactly their `mel.diff`. The [README](../README.md) has the round times, this table
 the time to the accuracy that the original reaches in {FLEETS["unequal"][1]} rounds, with the baseline round.
 Single runs; times vary by about a fifth.
 

@@ -134,9 +134,9 @@ def section(results: dict[str, Any]) -> str:
 
 Median processor time of `Exact`, including the d_k and the check of all constraints, and a ratio (median and
 range over problems). For K = 20 and 100, the ratio is the time of HiGHS over that of `Exact`; HiGHS gets the
-same windows with the capacities given, and finds the same optima. For larger K, the ratio is the time of `Exact`
-over that of one sort of all capacities, the least that such a method needs. The largest gap between a plan and
-its bound is {max(x["gap"] for x in results["large"]):.0e}.
+same windows with the capacities given, and finds the same optima. For larger K, the ratio is the time of
+`Exact` over that of one sort of all capacities, the least that such a method needs. The largest gap between a
+plan and its bound is {max(x["gap"] for x in results["large"]):.0e}.
 
 {table(["K", *(f"c = {c}" for c in STALENESS)], rows)}
 
