@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -65,10 +64,8 @@ class Bout:
 def _described(rival: Any) -> dict[str, Any]:
     """Return a rival's class and settings, those of a rival inside it included."""
     values = ((field.name, getattr(rival, field.name)) for field in fields(rival))
-    return {
-        "class": type(rival).__name__,
-        **{name: _described(value) if is_dataclass(value) else value for name, value in values},
-    }
+    described = {name: _described(value) if is_dataclass(value) else value for name, value in values}
+    return {"class": type(rival).__name__, **described}
 
 
 def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
@@ -87,9 +84,7 @@ def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
     """
     world = World(bout.setting, bout.seed, inf if bout.until_s is None else bout.until_s)
     RIVALS[bout.rival][bout.choice].run(world)
-    limit = bout.setting.power_w if bout.setting.throttled else 0.0
-    factor = partial(bout.setting.factor, bout.seed)
-    if wrong := audit(world.costs, world.log, world.looks, limit, factor):
+    if wrong := audit(bout.setting, bout.seed, world.log, world.looks):
         raise BrokenBout(f"{bout.rival} in {bout.setting.name}, seed {bout.seed}: {'; '.join(wrong[:3])}")
     reached = world.reached()
     outcome = {

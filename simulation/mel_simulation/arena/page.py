@@ -6,20 +6,16 @@ Fills the generated blocks of docs/ARENA.md and draws docs/figures/arena.png.
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from itertools import product
-from math import isfinite
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from mel_simulation.arena import cover, rare
-from mel_simulation.arena.rivals import rate, server_of
+from mel_simulation.arena import rare
+from mel_simulation.arena.rivals import server_of
 from mel_simulation.arena.verdict import COSTS, Arena, Ratio, corrected
 from mel_simulation.pages import fill, markdown_table, write_page
 from mel_simulation.paper import style
@@ -53,12 +49,10 @@ def _best(arena: Arena) -> str:
     published = [name for name in arena.rivals if name not in COMBINED]
     rows = []
     for name in arena.settings:
-        mine = arena.best(name, arena.ours)
-        row = [name, mine]
-        for among in (arena.rivals, published):
-            rival = arena.best(name, among)
-            row += [rival, *(str(arena.ratio(name, rival, what, mine)) for what in COSTS)]
-        rows.append(row)
+        ours = arena.best(name, arena.ours)
+        rows.append([name, ours])
+        for rival in (arena.best(name, arena.rivals), arena.best(name, published)):
+            rows[-1] += [rival, *_both(arena, name, rival, ours)]
     head = ["setting", "ours", "best other", "time", "energy", "best published", "time", "energy"]
     return markdown_table(head, rows)
 
@@ -66,32 +60,37 @@ def _best(arena: Arena) -> str:
 def _server(arena: Arena) -> str:
     """Compare `rate` with the best other contestant that has its server, Adam."""
     others = [name for name in arena.rivals if server_of(name) == "adam"]
-    pairs = [(mine, what) for mine in rate.RIVALS for what in COSTS]
     rows = []
     for name in arena.settings:
         rival = arena.best(name, others)
-        rows.append([name, rival, *(str(arena.ratio(name, rival, what, mine)) for mine, what in pairs)])
-    head = ["setting", "best other with Adam", *(f"{mine}: {COSTS[what]}" for mine, what in pairs)]
-    return markdown_table(head, rows)
+        rate, frugal = (_both(arena, name, rival, ours) for ours in ("rate", "rate-frugal"))
+        rows.append([name, rival, *rate, *frugal])
+    head = [f"{ours}: {cost}" for ours in ("rate", "rate-frugal") for cost in COSTS.values()]
+    return markdown_table(["setting", "best other with Adam", *head], rows)
+
+
+def _both(arena: Arena, setting: str, rival: str, ours: str) -> list[str]:
+    """Return a rival's time and energy relative to one of ours."""
+    return [str(arena.ratio(setting, rival, what, ours)) for what in COSTS]
 
 
 def _wins(arena: Arena) -> str:
     """Count the verdicts of each rival over the settings, and of all together."""
 
-    def found(rivals: Sequence[str], what: str, target: int = -1) -> list[Ratio]:
-        return [arena.ratio(name, rival, what, target=target) for rival in rivals for name in arena.settings]
+    def ratios(rivals: Sequence[str], target: int = -1) -> list[list[Ratio]]:
+        pairs = list(product(arena.settings, rivals))
+        return [[arena.ratio(*pair, what, target=target) for pair in pairs] for what in COSTS]
 
-    def line(title: str, verdicts: Sequence[Sequence[str]]) -> list[str]:
-        counts = [Counter(some) for some in verdicts]
-        return [title, *(f"{n['ours']}/{n['open']}/{n['rival']}" for n in counts)]
-
-    groups = [(rival, [rival], -1) for rival in arena.rivals]
-    groups += [("**all**", arena.rivals, -1), ("all, first targets", arena.rivals, 0)]
+    groups = {rival: ratios([rival]) for rival in arena.rivals}
+    groups["**all**"] = ratios(arena.rivals)
+    groups["all, first targets"] = ratios(arena.rivals, 0)
+    verdicts = {title: [[r.verdict for r in some] for some in both] for title, both in groups.items()}
+    verdicts["all, corrected"] = [corrected(some) for some in groups["**all**"]]
+    kinds = ("ours", "open", "rival")
     rows = [
-        line(title, [[r.verdict for r in found(rivals, what, target)] for what in COSTS])
-        for title, rivals, target in groups
+        [title, *("/".join(str(some.count(kind)) for kind in kinds) for some in both)]
+        for title, both in verdicts.items()
     ]
-    rows.append(line("all, corrected", [corrected(found(arena.rivals, what)) for what in COSTS]))
     return markdown_table(["ours better/open/rival better", *COSTS.values()], rows)
 
 
@@ -110,40 +109,34 @@ def _settings(arena: Arena) -> str:
 def draw(arena: Arena) -> Figure:
     """Draw one line per rival, one mark per setting: time at the left, energy at the right."""
     rivals, settings = arena.rivals, arena.settings
-    figure, axes = style.canvas(1, 2, height=0.28 * len(rivals) + 1.0, sharey=True)
-    nudge = np.linspace(-0.28, 0.28, len(settings)) if len(settings) > 1 else np.zeros(1)
-    for panel, base, (what, label) in zip(axes[0], (2, 4), COSTS.items(), strict=True):
-        panel.axvline(1, color=style.GREY, lw=1)
+    figure, ((left, right),) = style.canvas(1, 2, height=0.28 * len(rivals) + 1.0, sharey=True)
+    looks = [
+        {"color": style.COLOURS[i % 8], "marker": style.MARKERS[(i + i // 8) % 8], "ls": ""}
+        for i in range(len(settings))
+    ]
+    for axes, base, what in ((left, 2, "time_s"), (right, 4, "energy_j")):
+        axes.axvline(1, color=style.GREY, lw=1)
         for (place, rival), (i, name) in product(enumerate(rivals), enumerate(settings)):
-            ratio = arena.ratio(name, rival, what)
-            if not ratio.pairs:
-                continue
-            look, y = _look(i), place + nudge[i]
-            if isfinite(ratio.high):
-                panel.plot([ratio.low, ratio.high], [y, y], color=look["color"], lw=0.8)
-            face = "white" if ratio.never or ratio.missed else look["color"]
-            panel.plot([ratio.value], [y], mfc=face, ms=4, **look)
-        panel.set_xscale("log", base=base)
-        panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}"))
-        panel.set_xlabel(f"{label} to the target: rival / ours")
-    axes[0][0].set_yticks(range(len(rivals)), rivals)
-    axes[0][0].set_ylim(len(rivals) - 0.5, -0.5)
-    entries = [style.entry(name, **_look(i)) for i, name in enumerate(settings)]
-    style.legend(figure, entries, "How much more time and energy do other methods take?")
-    style.footer(
-        figure,
-        "To the right of 1 ours is better. Open marks: one of the two did not reach the target in some seed. "
-        f"Bars: 95 % over {len(arena.about['seeds'])} paired seeds. Every rival is compared with the "
-        "best of ours that has the same server: plain, with momentum (-m) or with Adam (-adam).",
-        arena.about["notice"],
+            ratio, y = arena.ratio(name, rival, what), place + 0.6 * ((i + 0.5) / len(settings) - 0.5)
+            if ratio.pairs:
+                open_ = {"mfc": "white"} if ratio.never or ratio.missed else {}
+                axes.plot([ratio.value], [y], ms=4, **looks[i], **open_)
+            if ratio.pairs > 1:
+                axes.plot([ratio.low, ratio.high], [y, y], color=looks[i]["color"], lw=0.8)
+        axes.set_xscale("log", base=base)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}"))
+        axes.set_xlabel(f"{COSTS[what]} to the target: rival / ours")
+    for name, look in zip(settings, looks, strict=True):
+        left.plot([], [], label=name, **look)
+    left.set_yticks(range(len(rivals)), rivals)
+    left.set_ylim(len(rivals) - 0.5, -0.5)
+    style.legend(figure)
+    figure.supxlabel(
+        "Right of 1: ours is better. Open marks: one of the two did not reach the target with some seed. "
+        f"Bars: 95 % over paired seeds.\n{arena.about['notice']}".strip(),
+        fontsize=7,
     )
     return figure
-
-
-def _look(setting: int) -> dict[str, Any]:
-    """Return how a setting looks: eight colours, and other marks when they repeat."""
-    marker = style.MARKERS[(setting + setting // 8) % 8]
-    return {"color": style.COLOURS[setting % 8], "marker": marker, "ls": ""}
 
 
 def write(arena: Arena, out: Path) -> list[Path]:
@@ -157,9 +150,7 @@ def write(arena: Arena, out: Path) -> list[Path]:
 def update(results: Path, docs: Path) -> None:
     """Fill the generated blocks of ARENA.md and draw its figure."""
     arena = Arena.read(results)
-    found = blocks(arena) | {"rare": rare.table(results.with_name("rare.jsonl"))}
-    found["cover"] = cover.table(results.with_name("cover.jsonl"), arena)
-    fill(docs / "ARENA.md", found)
+    fill(docs / "ARENA.md", blocks(arena) | {"rare": rare.table(results.with_name(rare.RESULTS.name))})
     with style.style():
         style.save(draw(arena), docs / "figures", "arena")
 

@@ -45,11 +45,17 @@ def play(
         number += 1
         begin_s = world.now
         jobs = ask(number)
-        back = gather(world, jobs, begin_s + most_s, enough)
+        wanted = min(enough or len(jobs), len(jobs))
+        back: list[Arrival] = []
+        while len(back) < wanted and (arrival := world.wait(begin_s + most_s)) is not None:
+            back.append(arrival)
+        for job in jobs:
+            world.call_off(job)
         if world.now < begin_s + least_s and not world.over:
             world.wait(begin_s + least_s)
         if back and not world.over:
-            world.publish(merge(back))
+            # By number, not by time of arrival: sums of floats depend on the order.
+            world.publish(merge(sorted(back, key=lambda arrival: arrival.job.number)))
         if not jobs:
             world.wait()
 
@@ -73,18 +79,6 @@ def keep_busy(world: World, epochs: int, take: Callable[[Arrival], None], *, pro
     while (arrival := world.wait()) is not None:
         take(arrival)
         world.send(arrival.job.learner, epochs, proximal=proximal)
-
-
-def gather(world: World, jobs: Sequence[Job], until_s: float, enough: int | None) -> list[Arrival]:
-    """Wait for jobs, in the order of their numbers; those that are not back in time are called off."""
-    wanted = len(jobs) if enough is None else min(enough, len(jobs))
-    back: list[Arrival] = []
-    while len(back) < wanted and (arrival := world.wait(until_s)) is not None:
-        back.append(arrival)
-    for job in jobs:
-        world.call_off(job)
-    # By number, not by time of arrival: the sum of floats depends on the order.
-    return sorted(back, key=lambda arrival: arrival.job.number)
 
 
 def average(world: World, arrivals: Sequence[Arrival]) -> Weights:

@@ -87,7 +87,7 @@ def read_outcomes(path: Path) -> tuple[Outcome, list[Outcome]]:
     return read_rows(path, "arena.jsonl", "bout")
 
 
-def names_of(profile: Profile) -> tuple[str, ...]:
+def names_of(profile: Profile) -> Sequence[str]:
     """Return the rivals of a profile."""
     return profile.rivals or tuple(RIVALS)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from flwr_mel._validate import IntArray, complain, count, number
+from flwr_mel._validate import IntArray, complain
 from flwr_mel.costs import Coefficients
 from flwr_mel.devices import Device
 from flwr_mel.paper import PAPER_CLASSES, PaperFleet
@@ -81,28 +82,9 @@ class Setting:
         for key, value, choices in (("task", self.task, TASKS), ("fleet", self.fleet, FLEETS)):
             if value not in choices:
                 raise complain(key, f"one of {', '.join(choices)}", value)
-        count("samples", self.samples)
-        count("learners", self.learners, least=2)
-        number("rounds", self.rounds, above=0)
-        number("power_w", self.power_w, least=0)
-        if number("jitter", self.jitter, least=0) >= 1:
-            raise complain("jitter", "below 1", self.jitter)
-        if self.throttled and not self.power_w:
-            raise complain("throttled", "false where there is no power_w", self.throttled)
-        object.__setattr__(self, "targets", tuple(self.targets))
-        rising = list(self.targets) == sorted(set(self.targets)) and self.targets
-        if not rising or not all(0 < target < 1 for target in self.targets):
-            raise complain("targets", "rising accuracies between 0 and 1", self.targets)
         if self.split not in (IID, SPEAKERS, RARE):
-            number("split", self.alpha, above=0)
-
-    @property
-    def alpha(self) -> float:
-        """Dirichlet's concentration."""
-        try:
-            return float(self.split)
-        except ValueError:
-            raise complain("split", "iid, speakers, rare or a number", self.split) from None
+            float(self.split)
+        object.__setattr__(self, "targets", tuple(self.targets))
 
     @property
     def job(self) -> Task:
@@ -154,7 +136,8 @@ def _parts(setting: Setting, seed: int) -> list[IntArray]:
     elif setting.split == RARE:
         parts = _rare(labels, setting.learners, seed)
     else:
-        parts = partition(labels, setting.learners, None if setting.split == IID else setting.alpha, seed)
+        alpha = None if setting.split == IID else float(setting.split)
+        parts = partition(labels, setting.learners, alpha, seed)
     for part in parts:
         part.setflags(write=False)
     return parts
@@ -171,8 +154,6 @@ def _rare(labels: IntArray, learners: int, seed: int) -> list[IntArray]:
 def _by_group(groups: IntArray, learners: int, seed: int) -> list[IntArray]:
     """Give whole groups to learners, the largest first to the learner that holds least."""
     names, sizes = np.unique(groups, return_counts=True)
-    if len(names) < learners:
-        raise complain("learners", f"at most the {len(names)} speakers", learners)
     order = np.random.default_rng([seed, 11]).permutation(len(names))
     order = order[np.argsort(-sizes[order], kind="stable")]
     held, owner = np.zeros(learners, dtype=np.int64), np.zeros(len(names), dtype=np.int64)
@@ -193,25 +174,20 @@ class Profile:
         Of the file.
     settings : tuple of Setting
         In the order of the page.
-    seeds : tuple of int
+    seeds : sequence of int
         Reported ones.
     tuning_seed : int or None
         On which the rivals' settings are chosen, never reported; None: the first of each rival's list is
         taken.
-    rivals : tuple of str
+    rivals : sequence of str
         Their names; empty: all.
     """
 
     name: str
     settings: tuple[Setting, ...]
-    seeds: tuple[int, ...]
+    seeds: Sequence[int]
     tuning_seed: int | None = None
-    rivals: tuple[str, ...] = ()
-
-
-def profiles() -> dict[str, Path]:
-    """Return the profiles that come along."""
-    return {path.stem: path for path in sorted((Path(__file__).parent / "profiles").glob("*.toml"))}
+    rivals: Sequence[str] = ()
 
 
 @lru_cache(maxsize=4)
@@ -225,15 +201,9 @@ def read_profile(path: Path, data_dir: str = "") -> Profile:
     data_dir : str
         Directory of the data.
     """
-    content = tomllib.loads(path.read_text(encoding="utf-8"))
-    unknown = content.keys() - {"seeds", "tuning-seed", "rivals", "setting"}
-    if unknown or not content.get("setting") or not content.get("seeds"):
-        raise complain(str(path), "made of seeds, tuning-seed, rivals and [[setting]]", sorted(content))
-    known = Setting.__dataclass_fields__.keys() - {"data_dir"}
-    for key in (key for table in content["setting"] for key in table if key not in known):
-        raise complain("setting", f"made of {', '.join(sorted(known))}", key)
-    settings = tuple(Setting(**table, data_dir=data_dir) for table in content["setting"])
-    seeds, tuning = tuple(content["seeds"]), content.get("tuning-seed")
-    if tuning in seeds:
-        raise complain("tuning-seed", "none of the seeds that are reported", tuning)
-    return Profile(path.stem, settings, seeds, tuning, tuple(content.get("rivals", ())))
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        settings = tuple(Setting(**table, data_dir=data_dir) for table in content.pop("setting"))
+        return Profile(path.stem, settings, **{key.replace("-", "_"): content[key] for key in content})
+    except (KeyError, TypeError, ValueError) as error:
+        raise complain("profile", f"made of known keys and names ({error})", str(path)) from None

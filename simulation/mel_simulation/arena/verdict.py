@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import exp, inf, log, sqrt
 from pathlib import Path
 from statistics import mean, stdev
@@ -49,12 +50,10 @@ class Ratio:
     @classmethod
     def of(cls, logs: Sequence[float], never: int, missed: int) -> Ratio:
         """Return the mean and interval of the logarithms of single seeds' ratios."""
-        if not logs:
-            return cls()
-        middle, n = mean(logs), len(logs)
+        n = len(logs)
         if n < 2:
-            return cls(exp(middle), pairs=n, never=never, missed=missed)
-        error = stdev(logs) / sqrt(n)
+            return cls(exp(sum(logs)), pairs=n, never=never, missed=missed)
+        middle, error = mean(logs), stdev(logs) / sqrt(n)
         half = float(t.ppf(0.975, n - 1)) * error
         p = 2 * float(t.sf(abs(middle) / error, n - 1)) if error else float(not middle)
         return cls(exp(middle), exp(middle - half), exp(middle + half), n, never, missed, p)
@@ -76,52 +75,40 @@ class Ratio:
         return f"{sign}{self.value:.2f}{interval}"
 
 
-@dataclass(frozen=True, slots=True)
 class Arena:
-    """The results of a profile: the first line of ``arena.jsonl``, and the finished bouts."""
+    """The results of a profile.
 
-    about: Row
-    rows: tuple[Row, ...]
-    _bouts: dict[tuple[str, str], dict[int, list[Row]]] = field(init=False, default_factory=dict)
+    Parameters
+    ----------
+    about : dict
+        The first line of ``arena.jsonl``.
+    rows : sequence of dict
+        The finished bouts.
+    """
 
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            of_seeds = self._bouts.setdefault((row["setting"]["name"], row["rival"]), {})
-            of_seeds.setdefault(row["seed"], []).append(row)
+    def __init__(self, about: Row, rows: Sequence[Row]) -> None:
+        self.about, self.rows = about, rows
+        self.settings: list[str] = [setting["name"] for setting in about["settings"]]
+        #: Our contestants and all others, in the order of the registry.
+        self.ours = [name for name in OURS if name in about["rivals"]]
+        self.rivals = [name for name in RIVALS if name in about["rivals"] and name not in OURS]
+        self._bouts: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        for row in rows:
+            self._bouts[row["setting"]["name"], row["rival"]].append(row)
 
     @classmethod
     def read(cls, path: Path) -> Arena:
         """Read ``arena.jsonl``, or the directory that holds it."""
-        about, rows = read_outcomes(path)
-        return cls(about, tuple(rows))
-
-    @property
-    def settings(self) -> list[str]:
-        """Names of the settings."""
-        return [setting["name"] for setting in self.about["settings"]]
-
-    @property
-    def ours(self) -> list[str]:
-        """Our contestants, in the order of the registry."""
-        return [name for name in OURS if name in self.about["rivals"]]
-
-    @property
-    def rivals(self) -> list[str]:
-        """All others."""
-        return [name for name in RIVALS if name in self.about["rivals"] and name not in OURS]
+        return cls(*read_outcomes(path))
 
     def reported(self, setting: str, rival: str) -> dict[int, Row]:
         """Return a contestant's bouts by seed."""
-        found = self._bouts.get((setting, rival), {})
-        return {seed: found[seed][0] for seed in self.about["seeds"] if seed in found}
+        return {row["seed"]: row for row in self._bouts[setting, rival] if row["seed"] in self.about["seeds"]}
 
     def best(self, setting: str, among: Sequence[str]) -> str:
         """Return the best of some contestants on the tuning seed; empty: not known."""
-        tuned = [
-            (mark(row), name)
-            for name in among
-            for row in self._bouts.get((setting, name), {}).get(self.about["tuning_seed"], [])
-        ]
+        rows = [row for name in among for row in self._bouts[setting, name]]
+        tuned = [(mark(row), row["rival"]) for row in rows if row["seed"] == self.about["tuning_seed"]]
         return min(tuned)[1] if tuned else ""
 
     def ratio(self, setting: str, rival: str, what: str, ours: str = "", target: int = -1) -> Ratio:

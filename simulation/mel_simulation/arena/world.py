@@ -138,7 +138,6 @@ class World:
         #: By number, in the order of sending.
         self._jobs: dict[int, Job] = {}
         self._sent, self._spent_j = 0, 0.0
-        self._reached = False
         self._look(0.0)
 
     def __len__(self) -> int:
@@ -147,7 +146,12 @@ class World:
     @property
     def over(self) -> bool:
         """Whether the time is up or the last target reached."""
-        return self._reached or self.now >= self._end_s
+        return self._done or self.now >= self._end_s
+
+    @property
+    def _done(self) -> bool:
+        """Whether the last target is reached: nothing happens after the look that saw it."""
+        return self.looks[-1].accuracy >= self.setting.targets[-1]
 
     def rng(self, *label: int) -> np.random.Generator:
         """Return a rival's own source of chance."""
@@ -238,28 +242,23 @@ class World:
         """Return time, accuracy and energy of all looks."""
         return [[look.at_s, look.accuracy, look.energy_j] for look in self.looks]
 
-    def energy_j(self) -> float:
-        """Return what all have spent by now."""
-        return self._spent_at(self.now)
-
-    def _spent_at(self, at_s: float) -> float:
+    def energy_j(self, at_s: float | None = None) -> float:
+        """Return what all have spent by a time, by default now."""
+        now = self.now if at_s is None else at_s
         # In the order of sending: sums of floats depend on it.
-        return self._spent_j + sum(job.spent_j(at_s) for job in self._jobs.values())
+        return self._spent_j + sum(job.spent_j(now) for job in self._jobs.values())
 
     def _pass(self, until_s: float) -> None:
         """Move the clock, looking at the model on the way."""
         step = self.round_s / _LOOKS
-        while not self._reached and len(self.looks) * step <= until_s:
+        while not self._done and len(self.looks) * step <= until_s:
             self._look(len(self.looks) * step)
-        # Nothing happens after the look that saw the last target.
-        self.now = self.looks[-1].at_s if self._reached else until_s
+        self.now = self.looks[-1].at_s if self._done else until_s
 
     def _look(self, at_s: float) -> None:
-        last = self.looks[-1:]
-        same = last and last[0].version == self.version
-        accuracy = last[0].accuracy if same else self.task.evaluate(self.model)
-        self.looks.append(Look(at_s, accuracy, self._spent_at(at_s), self.version))
-        self._reached = accuracy >= self.setting.targets[-1]
+        same = self.looks and self.looks[-1].version == self.version
+        accuracy = self.looks[-1].accuracy if same else self.task.evaluate(self.model)
+        self.looks.append(Look(at_s, accuracy, self.energy_j(at_s), self.version))
 
     def _note(self, what: str, job: Job) -> None:
         facts = (job.number, job.learner, job.epochs, len(job.rows), job.version, job.energy_j)

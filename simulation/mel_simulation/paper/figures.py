@@ -15,70 +15,57 @@ from mel_simulation.paper import style
 from mel_simulation.paper.rows import by, cap, cycles_to, family, gain_ratio, median, plain, setting, trained
 from mel_simulation.sweep.results import Row
 
-_TARGETS = (0.8, 0.9, 0.955, 0.973)
+_PERCENT = (80.0, 90.0, 95.5, 97.3)
 _TICKS = (0.3, 0.5, 0.7, 0.8, 0.85, 0.88, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.975, 0.98, 0.99)
 
 
 def final_accuracy(rows: Sequence[Row]) -> Figure:
-    """Draw accuracy after 6 and 12 cycles against T, a column per E (figure14label)."""
-    energies = sorted({setting(row)[1] for row in rows})
-    after = [n for n in (6, 12) if any(len(row["accuracy"]) >= n for row in rows)]
-    figure, panels = style.canvas(len(after), len(energies), sharex=True, sharey="row")
-    for line, cycle in zip(panels, after, strict=True):
-        for axes, energy in zip(line, energies, strict=True):
-            mine = [r for r in rows if setting(r)[1] == energy and len(r["accuracy"]) >= cycle]
-            for (kind, c), group in _schemes(mine).items():
-                times = by(group, lambda row: setting(row)[0])
-                values = [[row["accuracy"][cycle - 1] for row in same] for same in times.values()]
-                mean, low, high = (np.array([f(v) for v in values]) for f in (np.mean, min, max))
-                place = np.array(list(times)) + 0.3 * (c - 2.5)  # so that the ranges can be told apart
-                axes.errorbar(place, mean, [mean - low, high - mean], elinewidth=0.8, **_look(kind, c))
-            axes.set_title(f"E = {energy:g} J, after {cycle} cycles")
-            _scale(axes)
-    _label(figure, panels, "cycle time T (s)", "test accuracy (%)")
-    return figure
+    """Draw accuracy after 6 and 12 cycles against T (figure14label)."""
+    longest = max(len(row["accuracy"]) for row in rows)
+
+    def draw(axes: Axes, cycle: int, kind: str, c: int, group: Sequence[Row]) -> None:
+        times = by([row for row in group if len(row["accuracy"]) >= cycle], lambda row: setting(row)[0])
+        values = [[row["accuracy"][cycle - 1] for row in same] for same in times.values()]
+        mean, low, high = (np.array([f(v) for v in values]) for f in (np.mean, min, max))
+        place = np.array(list(times)) + 0.3 * (c - 2.5)  # so that the ranges can be told apart
+        axes.errorbar(place, mean, [mean - low, high - mean], elinewidth=0.8, **_look(kind, c))
+        _scale(axes)
+
+    cycles = sorted({min(n, longest) for n in (6, 12)})
+    return _panels(rows, cycles, "after {} cycles", draw, "cycle time T (s)", "test accuracy (%)")
 
 
 def progression(rows: Sequence[Row]) -> Figure:
-    """Draw accuracy against cycles for T = 10 and 20, a column per E (figure07label)."""
+    """Draw accuracy against cycles for T = 10 and 20 (figure07label)."""
     rows = [row for row in rows if setting(row)[0] in (10.0, 20.0)]
-    times, energies = (sorted({setting(row)[i] for row in rows}) for i in (0, 1))
-    figure, panels = style.canvas(len(times), len(energies), sharex=True, sharey=True)
-    for line, time in zip(panels, times, strict=True):
-        for axes, energy in zip(line, energies, strict=True):
-            mine = [row for row in rows if setting(row) == (time, energy)]
-            for (kind, c), group in _schemes(mine).items():
-                curves = np.array([row["accuracy"] for row in group])
-                x = np.arange(1, curves.shape[1] + 1)
-                axes.plot(x, curves.mean(axis=0), **_look(kind, c))
-                low, high = curves.min(axis=0), curves.max(axis=0)
-                axes.fill_between(x, low, high, color=style.COLOURS[c], alpha=0.12, lw=0)
-            axes.set_title(f"T = {time:g} s, E = {energy:g} J")
-            _scale(axes)
+
+    def draw(axes: Axes, time_s: float, kind: str, c: int, group: Sequence[Row]) -> None:
+        curves = np.array([row["accuracy"] for row in group if setting(row)[0] == time_s])
+        if len(curves):
+            x = np.arange(1, curves.shape[1] + 1)
+            axes.plot(x, curves.mean(axis=0), **_look(kind, c))
+            axes.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=style.COLOURS[c], alpha=0.12)
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    _label(figure, panels, "global cycle", "test accuracy (%)")
-    return figure
+            _scale(axes)
+
+    times = sorted({setting(row)[0] for row in rows})
+    return _panels(rows, times, "T = {:g} s", draw, "global cycle", "test accuracy (%)")
 
 
 def updates_to_target(rows: Sequence[Row]) -> Figure:
-    """Draw the updates to the two highest accuracies reached, per T and c (figure15label, figure16label)."""
-    goals = [goal for goal in _TARGETS if any(max(row["accuracy"]) >= goal for row in rows)][-2:] or _TARGETS[
-        :1
-    ]
-    energies = sorted({setting(row)[1] for row in rows})
-    figure, panels = style.canvas(len(goals), len(energies), sharex=True, sharey=True)
-    for line, goal in zip(panels, goals, strict=True):
-        for axes, energy in zip(line, energies, strict=True):
-            schemes = _schemes([row for row in rows if setting(row)[1] == energy])
-            for (_, c), group in ((key, group) for key, group in schemes.items() if key[0] == "HA"):
-                times = by(group, lambda row: setting(row)[0])
-                need = [median([cycles_to(row, goal) for row in same]) for same in times.values()]
-                place = np.array(list(times)) + 0.7 * (c - 2.5)
-                shown = [n if np.isfinite(n) else np.nan for n in need]
-                axes.bar(place, shown, 0.7, color=style.COLOURS[c], label=f"HA, c = {c}")
-            axes.set_title(f"{100 * goal:g} %, E = {energy:g} J")
-    _label(figure, panels, "cycle time T (s)", "updates")
-    return figure
+    """Draw the updates to the two highest accuracies reached (figure15label, figure16label)."""
+    best = max(max(row["accuracy"]) for row in rows)
+
+    def draw(axes: Axes, percent: float, kind: str, c: int, group: Sequence[Row]) -> None:
+        if kind == "HA":
+            times = by(group, lambda row: setting(row)[0])
+            need = [median([cycles_to(row, percent / 100) for row in same]) for same in times.values()]
+            place = np.array(list(times)) + 0.7 * (c - 2.5)
+            shown = np.where(np.isfinite(need), need, np.nan)
+            axes.bar(place, shown, 0.7, color=style.COLOURS[c], label=f"HA, c = {c}")
+
+    goals = [percent for percent in _PERCENT if percent <= max(100 * best, _PERCENT[0])][-2:]
+    return _panels(rows, goals, "{:g} %", draw, "cycle time T (s)", "updates")
 
 
 def gain_of_asynchrony(rows: Sequence[Row]) -> Figure:
@@ -96,8 +83,19 @@ def gain_of_asynchrony(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _schemes(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:
-    return by(rows, lambda row: (family(row), cap(row)))
+def _panels(
+    rows: Sequence[Row], values: Sequence[Any], title: str, draw: Callable[..., None], x: str, y: str
+) -> Figure:
+    """Draw a row of panels per value and a column per E, scheme by scheme."""
+    energies = by(rows, lambda row: setting(row)[1])
+    figure, panels = style.canvas(len(values), len(energies), sharex=True, sharey="row")
+    for line, value in zip(panels, values, strict=True):
+        for axes, (energy, mine) in zip(line, energies.items(), strict=True):
+            axes.set_title(f"{title.format(value)}, E = {energy:g} J")
+            for (kind, c), group in by(mine, lambda row: (family(row), cap(row))).items():
+                draw(axes, value, kind, c, group)
+    _label(figure, panels, x, y)
+    return figure
 
 
 def _look(kind: str, c: int) -> dict[str, Any]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import matplotlib.style
-from matplotlib.artist import Artist
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from PIL import Image
 
 #: Okabe and Ito's colours, without the yellow that vanishes on paper, and a grey.
@@ -48,25 +44,13 @@ def canvas(
     return figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
 
-def legend(figure: Figure, entries: Sequence[Artist] = (), title: str = "", columns: int = 6) -> None:
-    """Put one legend above all panels: of these entries, or of all labels in the panels."""
+def legend(figure: Figure) -> None:
+    """Put one legend of all labels above all panels."""
     found: dict[str, Any] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
-    handles = list(entries) or [found[label] for label in sorted(found)]
-    figure.legend(handles=handles, loc="outside upper left", ncols=columns, title=title, alignment="left")
-
-
-def entry(label: str, **look: Any) -> Line2D:
-    """Return a line for a legend."""
-    return Line2D([], [], label=label, **look)
-
-
-def footer(figure: Figure, *texts: str) -> None:
-    """Write what the figure was made from below it, a paragraph per text."""
-    lines = "\n".join(textwrap.fill(text, 120) for text in texts if text)
-    figure.supxlabel(lines, fontsize=7, x=0.01, ha="left", multialignment="left")
+    figure.legend(found.values(), found.keys(), loc="outside upper left", ncols=6)
 
 
 def save(figure: Figure, out: Path, name: str) -> Path:

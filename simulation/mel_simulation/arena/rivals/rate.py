@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from flwr_mel.cycle.options import Average
 from flwr_mel.solvers.rate import LEAST, Rate, best_round
@@ -29,16 +29,11 @@ class BestRounds:
 
     def run(self, world: World) -> None:
         """Plan once (costs do not change), then go from round to round."""
-        play_best(world, Rate(frugality=self.frugality, most=self.most))
-
-
-def play_best(world: World, rate: Rate, least: int = LEAST) -> None:
-    """Repeat the best round, in which every participant processes at least so many samples."""
-    power_w = world.setting.power_w or None
-    rate = replace(rate, reference_s=1.0 if power_w else None)
-    plan = best_round(world.costs, power_w, max_samples=world.held, min_samples=least, objective=rate)
-    # The energy limits are for the whole round.
-    repeat(world, plan.solution, Average.NOVA, least_s=plan.cycle_time_s)
+        power_w = world.setting.power_w or None
+        rate = Rate(frugality=self.frugality, most=self.most, reference_s=1.0 if power_w else None)
+        plan = best_round(world.costs, power_w, max_samples=world.held, min_samples=LEAST, objective=rate)
+        # The energy limits are for the whole round.
+        repeat(world, plan.solution, Average.NOVA, least_s=plan.cycle_time_s)
 
 
 RIVALS: dict[str, tuple[Rival, ...]] = {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import TypeAlias
 
-from flwr_mel._validate import complain
 from mel_simulation.arena.tasks.cifar import cifar10
 from mel_simulation.arena.tasks.images import Perceptron, perceptron
 from mel_simulation.arena.tasks.task import TorchTask
@@ -13,8 +13,12 @@ from mel_simulation.arena.tasks.text import shakespeare
 
 Task: TypeAlias = Perceptron | TorchTask
 
-#: Names of the tasks.
-TASKS = ("digits", "mnist", "fashion-mnist", "cifar10", "shakespeare")
+#: Of a directory and a number of training samples.
+TASKS: dict[str, Callable[[str, int], Task]] = {
+    **{name: partial(perceptron, name) for name in ("digits", "mnist", "fashion-mnist")},
+    "cifar10": cifar10,
+    "shakespeare": shakespeare,
+}
 
 
 @lru_cache(maxsize=2)
@@ -30,8 +34,4 @@ def task_of(name: str, data_dir: str, samples: int) -> Task:
     samples : int
         Training samples that are used, the first ones in an order drawn once; 0: all.
     """
-    if name in ("digits", "mnist", "fashion-mnist"):
-        return perceptron(name, data_dir, samples)
-    if name in ("cifar10", "shakespeare"):
-        return (cifar10 if name == "cifar10" else shakespeare)(data_dir, samples)
-    raise complain("task", f"one of {', '.join(TASKS)}", name)
+    return TASKS[name](data_dir, samples)

@@ -81,17 +81,16 @@ def _windows(text: str) -> tuple[list[str], np.ndarray]:
 def _read(directory: Path | None) -> str:
     kept = (directory or cache_dir()) / _NAME
     zipped = kept.with_suffix(".txt.gz")
-    if zipped.exists():
-        return gzip.decompress(zipped.read_bytes()).decode()
-    if kept.exists():
-        return kept.read_text(encoding="utf-8")
-    remedy = f"Put {_NAME} (plain or .gz) into a directory and give it, or run once with internet access."
-    if directory is not None:
-        raise DataError(f"{directory} has no {_NAME}. {remedy}")
     try:
-        with urlopen(_URL, timeout=TIMEOUT_S) as answer:
-            text = answer.read().decode()
+        if zipped.exists():
+            return gzip.decompress(zipped.read_bytes()).decode()
+        if directory is None and not kept.exists():
+            with urlopen(_URL, timeout=TIMEOUT_S) as answer:
+                content = answer.read().decode()
+            atomically(kept, lambda file: file.write(content))
+        return kept.read_text(encoding="utf-8")
     except OSError as error:
-        raise DataError(f"shakespeare is not available: {message(error).rstrip('.')}. {remedy}") from error
-    atomically(kept, lambda file: file.write(text))
-    return str(text)
+        raise DataError(
+            f"shakespeare is not available: {message(error).rstrip('.')}. Put {_NAME} (plain or .gz) into a "
+            "directory and give it, or run once with internet access."
+        ) from error
