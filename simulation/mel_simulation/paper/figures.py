@@ -44,7 +44,8 @@ def progression(rows: Sequence[Row]) -> Figure:
         if len(curves):
             x = np.arange(1, curves.shape[1] + 1)
             axes.plot(x, curves.mean(axis=0), **_look(kind, c))
-            axes.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=style.COLOURS[c], alpha=0.12)
+            low, high = curves.min(axis=0), curves.max(axis=0)
+            axes.fill_between(x, low, high, color=style.COLOURS[c], alpha=0.12, lw=0)
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             _scale(axes)
 
@@ -59,7 +60,7 @@ def updates_to_target(rows: Sequence[Row]) -> Figure:
     def draw(axes: Axes, percent: float, kind: str, c: int, group: Sequence[Row]) -> None:
         if kind == "HA":
             times = by(group, lambda row: setting(row)[0])
-            need = [median([cycles_to(row, percent / 100) for row in same]) for same in times.values()]
+            need = [median([cycles_to(row, percent) for row in same]) for same in times.values()]
             place = np.array(list(times)) + 0.7 * (c - 2.5)
             shown = np.where(np.isfinite(need), need, np.nan)
             axes.bar(place, shown, 0.7, color=style.COLOURS[c], label=f"HA, c = {c}")

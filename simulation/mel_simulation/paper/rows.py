@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
 
-from flwr_mel._validate import FloatArray
 from flwr_mel.solvers.schemes import SchemeName
-from mel_simulation.scenario.config import RATE, options
+from mel_simulation.scenario.config import RATE, RunConfig
 from mel_simulation.sweep.results import Row
 
 Key = TypeVar("Key")
 
-#: What the paper's own cells have in these keys.
-PLAIN = {"mode": "pl", "handout": "proportional", "average": "data", "baseline": ""}
-
+_USUAL = RunConfig().as_dict()
 #: What the paper leaves open, and the values that we take; `variations` has others.
-USUAL: dict[str, Any] = {
-    each.key: each.default
-    for each in options()
-    if each.name in ("energy_spread", "min_samples", "batch_size", "learning_rate")
+USUAL = {key: _USUAL[key] for key in ("energy-spread", "min-samples", "batch-size", "learning-rate")}
+#: The paper's own cells.
+PLAIN = {
+    "mode": "pl",
+    "handout": "proportional",
+    "average": "data",
+    "baseline": "",
+    "solver": "exact",
+    **USUAL,
 }
-
-
-def is_like(row: Row, **wanted: Any) -> bool:
-    """Whether a cell's configuration has these values (underscores for dashes)."""
-    return all(row["config"].get(key.replace("_", "-")) == value for key, value in wanted.items())
 
 
 def trained(rows: Iterable[Row]) -> list[Row]:
@@ -41,10 +39,9 @@ def plain(rows: Iterable[Row]) -> list[Row]:
     return [
         row
         for row in rows
-        if is_like(row, **PLAIN, solver="exact", mobility=0.0)
-        and row["config"]["scheme"] in tuple(SchemeName)
+        if row["config"]["scheme"] in tuple(SchemeName)
         and row["config"]["energy"]
-        and all(row["config"].get(key, usual) == usual for key, usual in USUAL.items())
+        and all(row["config"].get(key, value) == value for key, value in PLAIN.items())
     ]
 
 
@@ -87,22 +84,16 @@ def by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
     return {name: list(groups[name].values()) for name in sorted(groups)}
 
 
-def cycles_to(row: Row, target: float) -> float:
+def cycles_to(row: Row, percent: float) -> float:
     """Return after how many cycles an accuracy is reached; infinite if never."""
-    reached = [cycle for cycle, accuracy in enumerate(row["accuracy"], start=1) if accuracy >= target]
-    return float(reached[0]) if reached else np.inf
+    reached = (cycle for cycle, accuracy in enumerate(row["accuracy"], start=1) if 100 * accuracy >= percent)
+    return next(reached, inf)
 
 
-def running(row: Row, cost: str) -> FloatArray:
-    """Return a cost ("makespan_s" or "energy_j"), summed up to the end of each cycle."""
-    result: FloatArray = np.cumsum([act[cost] for act in row["acts"]], dtype=float)
-    return result
-
-
-def cost_to(row: Row, target: float, cost: str) -> float:
-    """Return the cost to an accuracy; infinite if never."""
-    cycles = cycles_to(row, target)
-    return float(running(row, cost)[int(cycles) - 1]) if np.isfinite(cycles) else np.inf
+def cost_to(row: Row, percent: float, cost: str) -> float:
+    """Return the sum of a cost ("makespan_s" or "energy_j") up to an accuracy; infinite if never."""
+    cycles = cycles_to(row, percent)
+    return inf if cycles == inf else float(sum(act[cost] for act in row["acts"][: int(cycles)]))
 
 
 def gain_ratio(row: Row) -> float:

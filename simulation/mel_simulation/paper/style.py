@@ -45,11 +45,12 @@ def canvas(
 
 
 def legend(figure: Figure) -> None:
-    """Put one legend of all labels above all panels."""
+    """Put one legend of all labels, sorted, above all panels."""
     found: dict[str, Any] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
+    found = dict(sorted(found.items()))
     figure.legend(found.values(), found.keys(), loc="outside upper left", ncols=6)
 
 
