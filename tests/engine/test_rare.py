@@ -37,7 +37,6 @@ def test_the_recipe_learns_rare_labels(trained):
     assert late(found, "rare") > 0.7
     assert late(found, "accuracy") > 0.85
     world = Watched(replace(SETTING, task="digits"), 0, found[-1]["clock_s"] + 1e-6)
-    world.curve = []
     METHODS["rate, f = 0.25"].run(world)
     for row, (clock_s, energy_j, *_) in zip(found, world.curve, strict=True):
         assert row["clock_s"] == pytest.approx(clock_s)

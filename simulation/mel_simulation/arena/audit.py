@@ -28,32 +28,29 @@ def audit(setting: Setting, seed: int, log: Sequence[Event], looks: Sequence[Loo
     """
     costs = _costs(setting, seed)
     wrong: list[str] = []
+    #: What each busy learner does; begin, end and joules of all jobs.
     out: dict[int, Event] = {}
-    sent: set[int] = set()
-    version, now = 0, 0.0
-    #: Begin, end and joules of all jobs.
     spans: list[tuple[float, float, float]] = []
+    version, jobs, now = 0, 0, 0.0
     for event in log:
         if event.at_s < now:
             wrong.append(f"time runs backwards: {asdict(event)}")
         now = max(now, event.at_s)
-        if event.what == "model":
-            version += 1
-            if event.version != version:
-                wrong.append(f"model {event.version} follows {version - 1}")
-        elif event.what == "send":
-            if event.learner in (job.learner for job in out.values()):
+        version += event.what == "model"
+        if event.what in ("send", "model") and event.version != version:
+            wrong.append(f"{event.what} with model {event.version} of {version} at {event.at_s:g} s")
+        if event.what == "send":
+            if event.learner in out or event.job != jobs:
                 wrong.append(f"learner {event.learner} does two things at once at {event.at_s:g} s")
-            if event.job in sent or event.version != version:
-                wrong.append(f"job {event.job} was sent twice or with model {event.version} of {version}")
-            sent.add(event.job)
-            out[event.job] = event
-        elif event.job not in out:
-            wrong.append(f"job {event.job} comes back at {event.at_s:g} s and is not out")
-        else:
-            job = out.pop(event.job)
-            wrong += _returned(job, event, *costs(job))
-            spans.append((job.at_s, event.at_s, event.energy_j))
+            jobs += 1
+            out[event.learner] = event
+        elif event.what != "model":
+            job = out.pop(event.learner, None)
+            if job is None or job.job != event.job:
+                wrong.append(f"job {event.job} comes back at {event.at_s:g} s and is not out")
+            else:
+                wrong += _returned(job, event, *costs(job))
+                spans.append((job.at_s, event.at_s, event.energy_j))
     for job in out.values():
         takes_s, energy_j = costs(job)
         spans.append((job.at_s, job.at_s + takes_s, energy_j))

@@ -86,7 +86,7 @@ def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
     RIVALS[bout.rival][bout.choice].run(world)
     if wrong := audit(bout.setting, bout.seed, world.log, world.looks):
         raise BrokenBout(f"{bout.rival} in {bout.setting.name}, seed {bout.seed}: {'; '.join(wrong[:3])}")
-    reached = world.reached()
+    reached = [world.reached(target) for target in bout.setting.targets]
     outcome = {
         "bout": bout.key,
         **bout.as_dict(),
@@ -95,7 +95,7 @@ def fight(bout: Bout) -> tuple[dict[str, Any], list[Event]]:
         "reached": reached,
         "jobs": sum(event.what == "send" for event in world.log),
         "models": world.version,
-        "curve": world.points(),
+        "curve": [list(look) for look in world.looks],
     }
     if bout.until_s is not None:
         outcome["cut_short"] = reached[-1] is None

@@ -110,24 +110,22 @@ def draw(arena: Arena) -> Figure:
     """Draw one line per rival, one mark per setting: time at the left, energy at the right."""
     rivals, settings = arena.rivals, arena.settings
     figure, ((left, right),) = style.canvas(1, 2, height=0.28 * len(rivals) + 1.0, sharey=True)
-    looks = [
-        {"color": style.COLOURS[i % 8], "marker": style.MARKERS[(i + i // 8) % 8], "ls": ""}
-        for i in range(len(settings))
-    ]
     for axes, base, what in ((left, 2, "time_s"), (right, 4, "energy_j")):
+        for i, name in enumerate(settings):
+            look = {"color": style.COLOURS[i % 8], "marker": style.MARKERS[(i + i // 8) % 8], "ms": 4}
+            for place, rival in enumerate(rivals):
+                ratio, y = arena.ratio(name, rival, what), place + 0.6 * ((i + 0.5) / len(settings) - 0.5)
+                if ratio.pairs:
+                    axes.plot(
+                        [ratio.value], [y], mfc="white" if ratio.never or ratio.missed else None, **look
+                    )
+                if ratio.pairs > 1:
+                    axes.plot([ratio.low, ratio.high], [y, y], color=look["color"], lw=0.8)
+            axes.plot([], [], ls="", label=name, **look)
         axes.axvline(1, color=style.GREY, lw=1)
-        for (place, rival), (i, name) in product(enumerate(rivals), enumerate(settings)):
-            ratio, y = arena.ratio(name, rival, what), place + 0.6 * ((i + 0.5) / len(settings) - 0.5)
-            if ratio.pairs:
-                open_ = {"mfc": "white"} if ratio.never or ratio.missed else {}
-                axes.plot([ratio.value], [y], ms=4, **looks[i], **open_)
-            if ratio.pairs > 1:
-                axes.plot([ratio.low, ratio.high], [y, y], color=looks[i]["color"], lw=0.8)
         axes.set_xscale("log", base=base)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}"))
         axes.set_xlabel(f"{COSTS[what]} to the target: rival / ours")
-    for name, look in zip(settings, looks, strict=True):
-        left.plot([], [], label=name, **look)
     left.set_yticks(range(len(rivals)), rivals)
     left.set_ylim(len(rivals) - 0.5, -0.5)
     style.legend(figure)

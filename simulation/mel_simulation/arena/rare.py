@@ -21,7 +21,7 @@ from mel_simulation.app.run_dir import versions
 from mel_simulation.arena.rivals.fedadam import FedAdam
 from mel_simulation.arena.rivals.fedavg import FedAvg
 from mel_simulation.arena.rivals.rate import BestRounds
-from mel_simulation.arena.rivals.rival import Rival
+from mel_simulation.arena.rounds import Rival
 from mel_simulation.arena.setting import RARE, RARE_LABELS, Setting
 from mel_simulation.arena.tasks.images import Perceptron
 from mel_simulation.arena.world import World

@@ -1,9 +1,10 @@
-"""What rivals have in common: going round by round, or keeping all busy, and averaging what comes back."""
+"""What rivals are and have in common: going round by round, or keeping all busy, and averaging replies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -15,15 +16,34 @@ from flwr_mel.cycle.options import Average
 from mel_simulation.arena.world import Arrival, Job, World
 from mel_simulation.scenario.network import Weights
 
+#: Sends the jobs of a round, given its number from 1; without any the bout passes idly.
+Ask: TypeAlias = Callable[[int], Sequence[Job]]
+#: Makes a model of the replies, in the order of the jobs.
+Merge: TypeAlias = Callable[[World, list[Arrival]], Weights]
+
+
+class Rival(Protocol):
+    """A frozen dataclass whose fields are its hyper-parameters."""
+
+    def run(self, world: World) -> None:
+        """Send jobs, wait, publish models until `world.over`."""
+        ...
+
+
+def average(world: World, arrivals: Sequence[Arrival]) -> Weights:
+    """Return the mean of what came back, weighted by what the learners hold."""
+    held = [float(world.held[arrival.job.learner]) for arrival in arrivals]
+    return weighted_average([arrival.weights for arrival in arrivals], held)
+
 
 def play(
     world: World,
-    ask: Callable[[int], Sequence[Job]],
-    merge: Callable[[list[Arrival]], Weights],
+    ask: Ask,
+    merge: Merge = average,
     *,
     least_s: float = 0.0,
     most_s: float = inf,
-    enough: int | None = None,
+    enough: int = 0,
 ) -> None:
     """Go from round to round until the bout is over.
 
@@ -31,14 +51,12 @@ def play(
     ----------
     world : World
         Where.
-    ask : callable
-        Sends the jobs of a round, given its number from 1; without any the bout passes idly.
-    merge : callable
-        Makes a model of the replies, in the order of the jobs.
+    ask, merge : callable
+        Of each round.
     least_s, most_s : float
         How long a round lasts at least, and after which time jobs are called off.
-    enough : int, optional
-        After how many replies the other jobs are called off; by default all are awaited.
+    enough : int
+        After how many replies the other jobs are called off; 0: all are awaited.
     """
     number = 0
     while not world.over:
@@ -55,7 +73,8 @@ def play(
             world.wait(begin_s + least_s)
         if back and not world.over:
             # By number, not by time of arrival: sums of floats depend on the order.
-            world.publish(merge(sorted(back, key=lambda arrival: arrival.job.number)))
+            back.sort(key=lambda arrival: arrival.job.number)
+            world.publish(merge(world, back))
         if not jobs:
             world.wait()
 
@@ -79,12 +98,6 @@ def keep_busy(world: World, epochs: int, take: Callable[[Arrival], None], *, pro
     while (arrival := world.wait()) is not None:
         take(arrival)
         world.send(arrival.job.learner, epochs, proximal=proximal)
-
-
-def average(world: World, arrivals: Sequence[Arrival]) -> Weights:
-    """Return the mean of what came back, weighted by what the learners hold."""
-    held = [float(world.held[arrival.job.learner]) for arrival in arrivals]
-    return weighted_average([arrival.weights for arrival in arrivals], held)
 
 
 def blended(world: World, arrivals: Sequence[Arrival], rule: Average) -> Weights:
@@ -166,4 +179,4 @@ def repeat(world: World, plan: Solution, rule: Average, *, least_s: float = 0.0)
         tasks = enumerate(zip(plan.epochs.tolist(), plan.samples.tolist(), strict=True))
         return [world.send(k, tau, world.choose(k, d, number)) for k, (tau, d) in tasks if tau]
 
-    play(world, ask, lambda back: blended(world, back, rule), least_s=least_s)
+    play(world, ask, lambda _, back: blended(world, back, rule), least_s=least_s)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flwr_mel._validate import IntArray, complain
+from flwr_mel._validate import IntArray, complain, frozen
 from flwr_mel.costs import Coefficients
 from flwr_mel.devices import Device
 from flwr_mel.paper import PAPER_CLASSES, PaperFleet
@@ -117,14 +117,11 @@ def _spread(devices: list[Device], far: bool) -> list[Device]:
     """Return devices from the fastest to the slowest; `far`: with slower links for the slowest quarter."""
     fastest, steps = max(PAPER_CLASSES.values()), len(devices) - 1
     slow = len(devices) - max(len(devices) // 4, 1)
-    return [
-        replace(
-            d,
-            cpu_hz=fastest * _SPREAD ** (-k / steps),
-            rate_bps=d.rate_bps / (_FAR if far and k >= slow else 1.0),
-        )
-        for k, d in enumerate(devices)
-    ]
+    spread = []
+    for k, d in enumerate(devices):
+        rate_bps = d.rate_bps / _FAR if far and k >= slow else d.rate_bps
+        spread.append(replace(d, cpu_hz=fastest * _SPREAD ** (-k / steps), rate_bps=rate_bps))
+    return spread
 
 
 @lru_cache(maxsize=8)
@@ -138,9 +135,7 @@ def _parts(setting: Setting, seed: int) -> list[IntArray]:
     else:
         alpha = None if setting.split == IID else float(setting.split)
         parts = partition(labels, setting.learners, alpha, seed)
-    for part in parts:
-        part.setflags(write=False)
-    return parts
+    return [frozen(part) for part in parts]
 
 
 def _rare(labels: IntArray, learners: int, seed: int) -> list[IntArray]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -94,14 +95,12 @@ class Event:
     energy_j: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """The model as it was at a time."""
 
     at_s: float
     accuracy: float
     energy_j: float
-    version: int
 
 
 class World:
@@ -138,6 +137,8 @@ class World:
         #: By number, in the order of sending.
         self._jobs: dict[int, Job] = {}
         self._sent, self._spent_j = 0, 0.0
+        #: The version that was judged last, and its accuracy.
+        self._judged, self._accuracy = -1, 0.0
         self._look(0.0)
 
     def __len__(self) -> int:
@@ -159,12 +160,8 @@ class World:
 
     def seconds(self, epochs: IntArray, samples: IntArray) -> FloatArray:
         """Return how long each learner would take; 0 where there is nothing to do."""
-        takes = self.costs.time_s(epochs, samples)
-        return np.maximum(takes, self.rest_s * self.joules(epochs, samples)) if self.rest_s else takes
-
-    def joules(self, epochs: IntArray, samples: IntArray) -> FloatArray:
-        """Return what each learner would spend."""
-        return self.costs.energy_j(epochs, samples)
+        rest_s = self.rest_s * self.costs.energy_j(epochs, samples)
+        return np.maximum(self.costs.time_s(epochs, samples), rest_s)
 
     def send(self, learner: int, epochs: int, rows: IntArray | None = None, *, proximal: float = 0.0) -> Job:
         """Give a learner work, from the present model.
@@ -178,13 +175,11 @@ class World:
         proximal : float
             mu of FedProx.
         """
-        if busy := [job.number for job in self._jobs.values() if job.learner == learner]:
-            raise RuntimeError(f"learner {learner} is busy with job {busy[0]}")
         rows = self.parts[learner] if rows is None else rows
         tau, d = np.full(len(self), epochs), np.full(len(self), len(rows))
         factor = self.setting.factor(self.seed, self._sent)
         due_s = self.now + factor * float(self.seconds(tau, d)[learner])
-        costs = factor * float(self.joules(tau, d)[learner])
+        costs = factor * float(self.costs.energy_j(tau, d)[learner])
         job = Job(
             self._sent, learner, epochs, rows, self.version, self.now, due_s, costs, proximal, self.model
         )
@@ -230,17 +225,10 @@ class World:
         self.model, self.version = self.server(self.model, weights), self.version + 1
         self.log.append(Event("model", self.now, version=self.version))
 
-    def reached(self) -> list[dict[str, float] | None]:
-        """Return time and energy to each target; None: not reached."""
-        firsts = (
-            next((look for look in self.looks if look.accuracy >= target), None)
-            for target in self.setting.targets
-        )
-        return [None if look is None else {"time_s": look.at_s, "energy_j": look.energy_j} for look in firsts]
-
-    def points(self) -> list[list[float]]:
-        """Return time, accuracy and energy of all looks."""
-        return [[look.at_s, look.accuracy, look.energy_j] for look in self.looks]
+    def reached(self, target: float) -> dict[str, float] | None:
+        """Return time and energy to an accuracy; None: not reached."""
+        look = next((look for look in self.looks if look.accuracy >= target), None)
+        return None if look is None else {"time_s": look.at_s, "energy_j": look.energy_j}
 
     def energy_j(self, at_s: float | None = None) -> float:
         """Return what all have spent by a time, by default now."""
@@ -256,9 +244,9 @@ class World:
         self.now = self.looks[-1].at_s if self._done else until_s
 
     def _look(self, at_s: float) -> None:
-        same = self.looks and self.looks[-1].version == self.version
-        accuracy = self.looks[-1].accuracy if same else self.task.evaluate(self.model)
-        self.looks.append(Look(at_s, accuracy, self.energy_j(at_s), self.version))
+        if self._judged != self.version:
+            self._judged, self._accuracy = self.version, self.task.accuracy(self.model)
+        self.looks.append(Look(at_s, self._accuracy, self.energy_j(at_s)))
 
     def _note(self, what: str, job: Job) -> None:
         facts = (job.number, job.learner, job.epochs, len(job.rows), job.version, job.energy_j)

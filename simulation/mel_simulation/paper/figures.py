@@ -71,8 +71,7 @@ def updates_to_target(rows: Sequence[Row]) -> Figure:
 
 def gain_of_asynchrony(rows: Sequence[Row]) -> Figure:
     """Draw the accuracy that c > 0 gains over c = 0 after half of the cycles against tau*/floor(tau*)."""
-    figure, panels = style.canvas(1, 1, height=2.8)
-    axes = panels[0][0]
+    figure, ((axes,),) = style.canvas(1, 1, height=2.8)
     aware = [row for row in rows if family(row) == "HA"]
     for group in by(aware, lambda row: (setting(row), row["config"]["seed"])).values():
         half = {cap(row): 100 * row["accuracy"][(len(row["accuracy"]) - 1) // 2] for row in group}
@@ -80,7 +79,9 @@ def gain_of_asynchrony(rows: Sequence[Row]) -> Figure:
             look = _look("HA", cap(row)) | {"ls": "", "mfc": "none"}
             axes.plot(gain_ratio(row), half[cap(row)] - half[0], **look)
     axes.axhline(0, color=style.GREY, lw=0.8)
-    _label(figure, panels, "τ* / ⌊τ*⌋ of the synchronous optimum", "accuracy gain (points)")
+    axes.set_xlabel("τ* / ⌊τ*⌋ of the synchronous optimum")
+    axes.set_ylabel("accuracy gain (points)")
+    style.legend(figure)
     return figure
 
 
@@ -95,7 +96,10 @@ def _panels(
             axes.set_title(f"{title.format(value)}, E = {energy:g} J")
             for (kind, c), group in by(mine, lambda row: (family(row), cap(row))).items():
                 draw(axes, value, kind, c, group)
-    _label(figure, panels, x, y)
+        line[0].set_ylabel(y)
+    for axes in panels[-1]:
+        axes.set_xlabel(x)
+    style.legend(figure)
     return figure
 
 
@@ -113,21 +117,7 @@ def _scale(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}"))
 
 
-def _label(figure: Figure, panels: Any, x: str, y: str) -> None:
-    """Label the outer axes, and put the legend above."""
-    for axes in panels[-1]:
-        axes.set_xlabel(x)
-    for line in panels:
-        line[0].set_ylabel(y)
-    style.legend(figure)
-
-
-FIGURES: tuple[Callable[[Sequence[Row]], Figure], ...] = (
-    final_accuracy,
-    progression,
-    updates_to_target,
-    gain_of_asynchrony,
-)
+FIGURES = (final_accuracy, progression, updates_to_target, gain_of_asynchrony)
 
 
 def draw(results: Sequence[Row], out: Path) -> list[Path]:

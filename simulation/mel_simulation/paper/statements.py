@@ -13,7 +13,7 @@ from enum import StrEnum
 from math import inf
 from typing import TypeAlias
 
-from mel_simulation.paper.rows import cap, cycles_to, family, plain, seeds_by_position, setting
+from mel_simulation.paper.rows import cap, cycles_to, family, seeds_by_position, setting
 from mel_simulation.sweep.results import Row
 
 
@@ -53,9 +53,9 @@ class Grid:
 
     @classmethod
     def of(cls, results: Iterable[Row]) -> Grid:
-        """Sort the paper's cells."""
+        """Sort cells."""
         grid = cls()
-        for row in plain(results):
+        for row in results:
             key = (family(row), cap(row), *setting(row), int(row["config"]["seed"]))
             twin = grid.rows.get(key, row)
             other = twin["config"]["scheme"] != row["config"]["scheme"]

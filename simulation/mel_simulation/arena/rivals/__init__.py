@@ -17,7 +17,7 @@ from mel_simulation.arena.rivals import (
     rate,
     tifl,
 )
-from mel_simulation.arena.rivals.rival import Rival
+from mel_simulation.arena.rounds import Rival
 
 _PUBLISHED = (fedavg, fedavgm, fedadam, fedprox, fednova, tifl, oort, fedzero, fedasync, fedbuff, fedcompass)
 #: Settings of every rival, the usual one first. All have the same number, so that all are tuned alike.

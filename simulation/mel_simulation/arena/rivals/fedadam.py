@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mel_simulation.arena.rivals.fedavg import FedAvg
-from mel_simulation.arena.rivals.rival import Rival
+from mel_simulation.arena.rounds import Rival
 from mel_simulation.arena.world import World
 from mel_simulation.sweep.training import Adam
 

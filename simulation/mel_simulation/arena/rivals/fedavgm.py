@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mel_simulation.arena.rivals.fedavg import FedAvg
-from mel_simulation.arena.rivals.rival import Rival
+from mel_simulation.arena.rounds import Rival
 from mel_simulation.arena.world import World
 from mel_simulation.scenario.network import Weights
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.fedavgm import FedAvgM
-from mel_simulation.arena.rivals.rival import Rival
-from mel_simulation.arena.rounds import aged, keep_busy, moved
+from mel_simulation.arena.rounds import Rival, aged, keep_busy, moved
 from mel_simulation.arena.world import Arrival, World
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from flwr_mel.cycle.options import Average
 from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.fedavgm import with_momentum
-from mel_simulation.arena.rivals.rival import Rival
-from mel_simulation.arena.rounds import blended, fill, play
+from mel_simulation.arena.rounds import Rival, blended, fill, play
 from mel_simulation.arena.world import World
 
 
@@ -39,7 +38,7 @@ class FedNova:
         play(
             world,
             lambda number: fill(world, deadline_s, self.epochs, number),
-            lambda back: blended(world, back, rule),
+            lambda _, back: blended(world, back, rule),
         )
 
 

@@ -45,12 +45,10 @@ class FedZero:
         loss = np.ones(len(world))
         rng = world.rng(4)
         #: The shortest round in which each learner can do 1, 2, ... epochs on its energy.
-        needs = [
-            np.maximum(
-                epoch_seconds(world, epochs), world.joules(np.full(len(world), epochs), world.held) / power
-            )
-            for epochs in range(1, self.most + 1)
-        ]
+        needs = []
+        for epochs in range(1, self.most + 1):
+            energy_j = world.costs.energy_j(np.full(len(world), epochs), world.held)
+            needs.append(np.maximum(epoch_seconds(world, epochs), energy_j / power))
 
         def ask(_: int) -> list[Job]:
             blocked[:] &= rng.random(len(world)) >= _released(used, self.fairness)
@@ -65,7 +63,7 @@ class FedZero:
             blocked[chosen] = True
             return [world.send(k, sum(float(n[k]) <= length for n in needs)) for k in chosen.tolist()]
 
-        def merge(back: list[Arrival]) -> Weights:
+        def merge(_: World, back: list[Arrival]) -> Weights:
             for arrival in back:
                 loss[arrival.job.learner] = arrival.loss
             return average(world, back)

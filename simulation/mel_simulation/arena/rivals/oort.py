@@ -68,7 +68,7 @@ class Oort:
                 chosen += rng.choice(fresh, new, replace=False, p=speed / speed.sum()).tolist()
             return [world.send(k, self.epochs) for k in sorted(chosen)]
 
-        def merge(back: list[Arrival]) -> Weights:
+        def merge(_: World, back: list[Arrival]) -> Weights:
             nonlocal pace
             learners = [arrival.job.learner for arrival in back]
             utility[learners] = [float(world.held[a.job.learner]) * a.loss for a in back]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from flwr_mel.allocation import AllocationProblem, Solution, Status, allocate
 from flwr_mel.cycle.options import Average
@@ -10,8 +10,7 @@ from flwr_mel.paper import least_batch
 from flwr_mel.solvers.schemes import SchemeName, scheme
 from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.fedavgm import with_momentum
-from mel_simulation.arena.rivals.rival import Rival
-from mel_simulation.arena.rounds import repeat
+from mel_simulation.arena.rounds import Rival, repeat
 from mel_simulation.arena.world import World
 
 
@@ -62,16 +61,15 @@ class Allocated:
         return plan
 
 
-def _grid(name: str) -> tuple[Allocated, ...]:
-    first = Allocated(name, staleness=0 if SchemeName(name).synchronous else 2)
-    shorter = replace(first, cycle=0.5)
-    nova = replace(shorter, average=Average.NOVA)
-    return first, shorter, nova, replace(nova, cycle=0.25)
+def _grid(name: str, staleness: int) -> tuple[Allocated, ...]:
+    cycles = ((1.0, Average.SAMPLES), (0.5, Average.SAMPLES), (0.5, Average.NOVA), (0.25, Average.NOVA))
+    return tuple(Allocated(name, cycle, staleness, average=average) for cycle, average in cycles)
 
 
 _SHORT = [Allocated("ha-asyn", cycle, average=Average.NOVA) for cycle in (0.25, 0.125)]
 RIVALS: dict[str, tuple[Rival, ...]] = {
-    **{name: _grid(name) for name in ("ha-asyn", "ha-sync")},
+    "ha-asyn": _grid("ha-asyn", 2),
+    "ha-sync": _grid("ha-sync", 0),
     # Momentum and Adam make up for what short cycles do little of.
     "ha-asyn-m": with_momentum(*_SHORT),
     "ha-asyn-adam": with_adam(*_SHORT),

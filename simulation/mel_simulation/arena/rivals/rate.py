@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from flwr_mel.cycle.options import Average
 from flwr_mel.solvers.rate import LEAST, Rate, best_round
 from mel_simulation.arena.rivals.fedadam import with_adam
-from mel_simulation.arena.rivals.rival import Rival
-from mel_simulation.arena.rounds import repeat
+from mel_simulation.arena.rounds import Rival, repeat
 from mel_simulation.arena.world import World
 
 

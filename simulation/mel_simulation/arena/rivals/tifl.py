@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray
-from mel_simulation.arena.rounds import average, epoch_seconds, play
+from mel_simulation.arena.rounds import epoch_seconds, play
 from mel_simulation.arena.world import Job, World
 
 
@@ -60,26 +60,21 @@ class TiFL:
             credits[current] -= 1
             return [world.send(k, self.epochs) for k in tiers[current].tolist()]
 
-        play(world, ask, lambda back: average(world, back))
+        play(world, ask)
 
 
 def _accuracy(world: World, tier: IntArray) -> float:
     """Return the accuracy on some of what a tier's learners hold."""
     rows = np.concatenate([world.parts[k] for k in tier.tolist()])
     some = world.rng(2).choice(rows, min(len(rows), 500), replace=False)
-    return world.task.accuracy_on(world.model, some)
+    return world.task.accuracy(world.model, some)
 
 
 def _by_need(accuracy: FloatArray, credits: IntArray) -> FloatArray:
     """Return the paper's probabilities: the less accurate a tier with credits, the more likely."""
     able = [i for i in np.argsort(accuracy, kind="stable").tolist() if credits[i] > 0]
     chance = np.zeros(len(accuracy))
-    if not able:
-        return np.full(len(accuracy), 1 / len(accuracy))
-    if len(able) == 1:
-        chance[able] = 1.0
-        return chance
-    worse = np.arange(len(able))[::-1]
+    worse = np.arange(len(able))[::-1] if len(able) > 1 else np.ones(len(able))
     chance[able] = worse / worse.sum()
     return chance
 

@@ -64,15 +64,13 @@ class Perceptron:
         x, y = self.data.train_x[mine], self.data.train_y[mine]
         return train(weights, x, y, epochs, batch=self.batch, lr=_LEARNING_RATE, rng=rng, proximal=proximal)
 
-    def evaluate(self, weights: Weights) -> float:
-        """Return the accuracy on the test set."""
+    def accuracy(self, weights: Weights, rows: IntArray | None = None) -> float:
+        """Return the accuracy on the test set, or on some training rows."""
+        if rows is not None:
+            mine = self.rows[rows]
+            return evaluate(weights, self.data.train_x[mine], self.data.train_y[mine])[1]
         some = first_of(len(self.data.test_y), TEST_SAMPLES)
         return evaluate(weights, self.data.test_x[some], self.data.test_y[some])[1]
-
-    def accuracy_on(self, weights: Weights, rows: IntArray) -> float:
-        """Return the accuracy on some training rows."""
-        mine = self.rows[rows]
-        return evaluate(weights, self.data.train_x[mine], self.data.train_y[mine])[1]
 
 
 def perceptron(name: str, data_dir: str, samples: int) -> Perceptron:

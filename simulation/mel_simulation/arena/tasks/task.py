@@ -1,7 +1,7 @@
 """A task: samples with labels, and a model that is trained on some of them and judged on others.
 
 A task has `labels` (by which learners' data differ), `workload`, `batch`, `notice` and the methods `initial`,
-`train`, `evaluate` and `accuracy_on`. `TorchTask` has them for any small torch module.
+`train` and `accuracy`. `TorchTask` has them for any small torch module.
 """
 
 from __future__ import annotations
@@ -89,16 +89,9 @@ class TorchTask:
                     loss_sum += loss.item() * len(y)
         return _weights(model), loss_sum / len(rows)
 
-    def evaluate(self, weights: Weights) -> float:
-        """Return the accuracy on the test set."""
-        return self._accuracy(weights, self.test)
-
-    def accuracy_on(self, weights: Weights, rows: IntArray) -> float:
-        """Return the accuracy on some training rows."""
-        x, y = (t[torch.from_numpy(rows)] for t in self.training)
-        return self._accuracy(weights, (x, y))
-
-    def _accuracy(self, weights: Weights, samples: Samples) -> float:
+    def accuracy(self, weights: Weights, rows: IntArray | None = None) -> float:
+        """Return the accuracy on the test set, or on some training rows."""
+        samples = self.test if rows is None else [t[torch.from_numpy(rows)] for t in self.training]
         model, right = self._load(weights), 0
         with single_thread(), torch.inference_mode():
             for x, wanted in zip(*(torch.split(t, 500) for t in samples), strict=True):
