@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from flwr_mel.tools.cli import app as cli
 
 SETTING = {"name": "a", "title": "A setting", "fleet": "paper", "samples": 0, "targets": [0.8, 0.9]}
-SETTING |= {"power_w": 1.0, "throttled": False, "rounds": 20}
+SETTING |= {"power_w": 1.0, "throttled": False}
 
 
 def row(rival, seed, time_s, energy_j=10.0, end=100.0):
@@ -112,7 +112,7 @@ def test_wins_ties_and_losses_are_counted():
     assert "| fedbuff | 0/0/1 | 0/1/0 |" in found["wins"]
     assert "| **all** | 1/0/1 | 0/1/1 |" in found["wins"]
     assert "| all, first targets | 1/0/1 | 0/1/1 |" in found["wins"]
-    assert "| a | A setting | 80, 90 | - | 1 W | 20 |" in found["settings"]
+    assert "| a | A setting | 80, 90 | 1 W |" in found["settings"]
     assert "flwr-mel 9" in found["source"]
 
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from statistics import mean
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
@@ -99,11 +98,8 @@ def _settings(arena: Arena) -> str:
     for s in arena.about["settings"]:
         limit = f"{s['power_w']:g} W" + (", all" if s["throttled"] else "") if s["power_w"] else "-"
         targets = ", ".join(f"{100 * t:g}" for t in s["targets"])
-        ends = [row["curve"][-1][1] for row in arena.reported(s["name"], "fedavg").values()]
-        end = f"{100 * mean(ends):.1f}" if ends else "-"
-        rows.append([s["name"], s["title"], targets, end, limit, f"{s['rounds']:g}"])
-    head = ["name", "setting", "targets, %", "FedAvg's end, %", "power limit", "rounds"]
-    return markdown_table(head, rows)
+        rows.append([s["name"], s["title"], targets, limit])
+    return markdown_table(["name", "setting", "targets, %", "power limit"], rows)
 
 
 def draw(arena: Arena) -> Figure:
