@@ -153,13 +153,7 @@ def test_training_is_plain_sgd_with_a_smaller_step_for_a_short_batch(pictures, p
     assert loss == pytest.approx(sum(losses[2:]) / 40, rel=1e-4)
 
 
-def test_cifar_learns_and_its_costs_are_counted(pictures):
-    task, rows = task_of("cifar10", "", 50), np.arange(50)
+def test_the_costs_of_cifar_are_counted(pictures):
+    task = task_of("cifar10", "", 50)
     assert len(task.labels) == 50
-    weights = task.initial(0)
-    assert task.workload.model_parameters == sum(w.size for w in weights)
-    losses = []
-    for _ in range(4):
-        weights, loss = task.train(weights, rows, 2, np.random.default_rng(0), 0.0)
-        losses.append(loss)
-    assert losses[-1] < losses[0]
+    assert task.workload.model_parameters == sum(w.size for w in task.initial(0))

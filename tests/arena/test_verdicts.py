@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from flwr_mel.tools.cli import app as cli
 
-SETTING = {"name": "a", "title": "A setting", "fleet": "paper", "samples": 0, "targets": [0.8, 0.9]}
-SETTING |= {"power_w": 1.0, "throttled": False}
+SETTING = {"name": "a", "title": "A setting", "targets": [0.8, 0.9], "power_w": 1.0, "throttled": False}
 
 
 def row(rival, seed, time_s, energy_j=10.0, end=100.0):

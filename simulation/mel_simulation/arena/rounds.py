@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 
@@ -15,11 +15,6 @@ from flwr_mel.cycle.average import Work, blend, weighted_average
 from flwr_mel.cycle.options import Average
 from mel_simulation.arena.world import Arrival, Job, World
 from mel_simulation.scenario.network import Weights
-
-#: Sends the jobs of a round, given its number from 1; without any the bout passes idly.
-Ask: TypeAlias = Callable[[int], Sequence[Job]]
-#: Makes a model of the replies, in the order of the jobs.
-Merge: TypeAlias = Callable[[World, list[Arrival]], Weights]
 
 
 class Rival(Protocol):
@@ -36,47 +31,42 @@ def average(world: World, arrivals: Sequence[Arrival]) -> Weights:
     return weighted_average([arrival.weights for arrival in arrivals], held)
 
 
-def play(
-    world: World,
-    ask: Ask,
-    merge: Merge = average,
-    *,
-    least_s: float = 0.0,
-    most_s: float = inf,
-    enough: int = 0,
-) -> None:
-    """Go from round to round until the bout is over.
+def rounds(world: World) -> Iterator[int]:
+    """Count rounds from 1 until the bout is over."""
+    number = 0
+    while not world.over:
+        number += 1
+        yield number
+
+
+def gather(
+    world: World, jobs: Sequence[Job], *, least_s: float = 0.0, most_s: float = inf, enough: int = 0
+) -> list[Arrival]:
+    """Wait for the replies of a round; return them in the order of the jobs, none if the bout is over.
 
     Parameters
     ----------
     world : World
         Where.
-    ask, merge : callable
-        Of each round.
+    jobs : sequence of Job
+        Sent just now; without any the bout passes idly.
     least_s, most_s : float
-        How long a round lasts at least, and after which time jobs are called off.
+        How long the round lasts at least, and after which time jobs are called off.
     enough : int
         After how many replies the other jobs are called off; 0: all are awaited.
     """
-    number = 0
-    while not world.over:
-        number += 1
-        begin_s = world.now
-        jobs = ask(number)
-        wanted = min(enough or len(jobs), len(jobs))
-        back: list[Arrival] = []
-        while len(back) < wanted and (arrival := world.wait(begin_s + most_s)) is not None:
-            back.append(arrival)
-        for job in jobs:
-            world.call_off(job)
-        if world.now < begin_s + least_s and not world.over:
-            world.wait(begin_s + least_s)
-        if back and not world.over:
-            # By number, not by time of arrival: sums of floats depend on the order.
-            back.sort(key=lambda arrival: arrival.job.number)
-            world.publish(merge(world, back))
-        if not jobs:
-            world.wait()
+    begin_s, wanted = world.now, min(enough or len(jobs), len(jobs))
+    back: list[Arrival] = []
+    while len(back) < wanted and (arrival := world.wait(begin_s + most_s)) is not None:
+        back.append(arrival)
+    for job in jobs:
+        world.call_off(job)
+    if not jobs:
+        world.wait()
+    elif world.now < begin_s + least_s and not world.over:
+        world.wait(begin_s + least_s)
+    # By number, not by time of arrival: sums of floats depend on the order.
+    return [] if world.over else sorted(back, key=lambda arrival: arrival.job.number)
 
 
 def keep_busy(world: World, epochs: int, take: Callable[[Arrival], None], *, proximal: float = 0.0) -> None:
@@ -174,9 +164,8 @@ def repeat(world: World, plan: Solution, rule: Average, *, least_s: float = 0.0)
     least_s : float
         How long a round lasts at least.
     """
-
-    def ask(number: int) -> list[Job]:
+    for number in rounds(world):
         tasks = enumerate(zip(plan.epochs.tolist(), plan.samples.tolist(), strict=True))
-        return [world.send(k, tau, world.choose(k, d, number)) for k, (tau, d) in tasks if tau]
-
-    play(world, ask, lambda _, back: blended(world, back, rule), least_s=least_s)
+        jobs = [world.send(k, tau, world.choose(k, d, number)) for k, (tau, d) in tasks if tau]
+        if back := gather(world, jobs, least_s=least_s):
+            world.publish(blended(world, back, rule))

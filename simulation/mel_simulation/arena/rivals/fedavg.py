@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from mel_simulation.arena.rounds import epoch_seconds, play
+from mel_simulation.arena.rounds import average, epoch_seconds, gather, rounds
 from mel_simulation.arena.world import World
 
 
@@ -37,7 +37,10 @@ class FedAvg:
         # The deadline lets the given share of the learners report.
         last = float(np.sort(takes)[int(np.ceil(self.present * len(world))) - 1])
         deadline = last * (1 + 1e-9) if self.present < 1 else inf
-        play(world, lambda _: [world.send(k, self.epochs) for k in range(len(world))], most_s=deadline)
+        for _ in rounds(world):
+            jobs = [world.send(k, self.epochs) for k in range(len(world))]
+            if back := gather(world, jobs, most_s=deadline):
+                world.publish(average(world, back))
 
 
 RIVALS = {

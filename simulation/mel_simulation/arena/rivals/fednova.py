@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from flwr_mel.cycle.options import Average
 from mel_simulation.arena.rivals.fedadam import with_adam
 from mel_simulation.arena.rivals.fedavgm import with_momentum
-from mel_simulation.arena.rounds import Rival, blended, fill, play
+from mel_simulation.arena.rounds import Rival, blended, fill, gather, rounds
 from mel_simulation.arena.world import World
 
 
@@ -35,11 +35,9 @@ class FedNova:
         deadline_s = self.deadline * world.round_s
         # By what learners hold; by what they did where the deadline is too short for all of it.
         rule = Average.NOVA_HELD if self.deadline >= 1 else Average.NOVA
-        play(
-            world,
-            lambda number: fill(world, deadline_s, self.epochs, number),
-            lambda _, back: blended(world, back, rule),
-        )
+        for number in rounds(world):
+            if back := gather(world, fill(world, deadline_s, self.epochs, number)):
+                world.publish(blended(world, back, rule))
 
 
 RIVALS: dict[str, tuple[Rival, ...]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mel_simulation.arena.rounds import fill, play
+from mel_simulation.arena.rounds import average, fill, gather, rounds
 from mel_simulation.arena.world import World
 
 
@@ -33,7 +33,10 @@ class FedProx:
     def run(self, world: World) -> None:
         """Send what fits, wait, average by what they hold."""
         deadline_s = self.deadline * world.round_s
-        play(world, lambda number: fill(world, deadline_s, self.epochs, number, self.proximal))
+        for number in rounds(world):
+            jobs = fill(world, deadline_s, self.epochs, number, self.proximal)
+            if back := gather(world, jobs):
+                world.publish(average(world, back))
 
 
 RIVALS = {

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray
-from mel_simulation.arena.rounds import average, epoch_seconds, play
-from mel_simulation.arena.world import Arrival, Job, World
-from mel_simulation.scenario.network import Weights
+from mel_simulation.arena.rounds import average, epoch_seconds, gather, rounds
+from mel_simulation.arena.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class FedZero:
             energy_j = world.costs.energy_j(np.full(len(world), epochs), world.held)
             needs.append(np.maximum(epoch_seconds(world, epochs), energy_j / power))
 
-        def ask(_: int) -> list[Job]:
+        for _ in rounds(world):
             blocked[:] &= rng.random(len(world)) >= _released(used, self.fairness)
             if (~blocked).sum() < wanted:
                 blocked[:] = False
@@ -61,14 +60,11 @@ class FedZero:
             chosen = np.sort(fits[np.argsort(-(world.held * loss)[fits], kind="stable")][:wanted])
             used[chosen] += 1
             blocked[chosen] = True
-            return [world.send(k, sum(float(n[k]) <= length for n in needs)) for k in chosen.tolist()]
-
-        def merge(_: World, back: list[Arrival]) -> Weights:
-            for arrival in back:
-                loss[arrival.job.learner] = arrival.loss
-            return average(world, back)
-
-        play(world, ask, merge)
+            jobs = [world.send(k, sum(float(n[k]) <= length for n in needs)) for k in chosen.tolist()]
+            if back := gather(world, jobs):
+                for arrival in back:
+                    loss[arrival.job.learner] = arrival.loss
+                world.publish(average(world, back))
 
 
 def _released(used: IntArray, fairness: float) -> FloatArray:

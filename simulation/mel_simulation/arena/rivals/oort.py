@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray
-from mel_simulation.arena.rounds import average, epoch_seconds, play
-from mel_simulation.arena.world import Arrival, Job, World
-from mel_simulation.scenario.network import Weights
+from mel_simulation.arena.rounds import average, epoch_seconds, gather, rounds
+from mel_simulation.arena.world import World
 
 _EXPLORE, _DECAY, _LEAST_EXPLORE = 0.9, 0.98, 0.2
 _OVERCOMMIT = 1.3
@@ -47,12 +46,9 @@ class Oort:
         size = min(len(world), int(np.ceil(_OVERCOMMIT * wanted)))
         #: Utility of each learner, and the round that it was last seen in (0: never).
         utility, last = np.zeros(len(world)), np.zeros(len(world), dtype=np.int64)
-        pace, explore, now = 0.5, _EXPLORE, 0
+        pace, explore = 0.5, _EXPLORE
         rng, gained = world.rng(3), []
-
-        def ask(number: int) -> list[Job]:
-            nonlocal explore, now
-            now = number
+        for number in rounds(world):
             known, fresh = np.flatnonzero(last > 0), np.flatnonzero(last == 0)
             new = min(len(fresh), max(round(explore * size), size - len(known)))
             explore = max(_LEAST_EXPLORE, explore * _DECAY)
@@ -66,20 +62,16 @@ class Oort:
                 # New ones by speed, as the paper prefers.
                 speed = 1 / takes[fresh]
                 chosen += rng.choice(fresh, new, replace=False, p=speed / speed.sum()).tolist()
-            return [world.send(k, self.epochs) for k in sorted(chosen)]
-
-        def merge(_: World, back: list[Arrival]) -> Weights:
-            nonlocal pace
-            learners = [arrival.job.learner for arrival in back]
-            utility[learners] = [float(world.held[a.job.learner]) * a.loss for a in back]
-            last[learners] = now
-            gained.append(sum(utility[learners].tolist()))
-            # The pacer: where utility falls, slower learners are let in.
-            if len(gained) > 10 and sum(gained[-5:]) < sum(gained[-10:-5]):
-                pace = min(1.0, pace + _PACE_STEP)
-            return average(world, back)
-
-        play(world, ask, merge, enough=wanted)
+            jobs = [world.send(k, self.epochs) for k in sorted(chosen)]
+            if back := gather(world, jobs, enough=wanted):
+                learners = [arrival.job.learner for arrival in back]
+                utility[learners] = [float(world.held[a.job.learner]) * a.loss for a in back]
+                last[learners] = number
+                gained.append(sum(utility[learners].tolist()))
+                # The pacer: where utility falls, slower learners are let in.
+                if len(gained) > 10 and sum(gained[-5:]) < sum(gained[-10:-5]):
+                    pace = min(1.0, pace + _PACE_STEP)
+                world.publish(average(world, back))
 
 
 def _exploit(worth: FloatArray, wanted: int, rng: np.random.Generator) -> IntArray:

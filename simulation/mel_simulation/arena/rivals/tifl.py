@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flwr_mel._validate import FloatArray, IntArray
-from mel_simulation.arena.rounds import epoch_seconds, play
-from mel_simulation.arena.world import Job, World
+from mel_simulation.arena.rounds import average, epoch_seconds, gather, rounds
+from mel_simulation.arena.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,7 @@ class TiFL:
         before = np.zeros(len(tiers))
         rng, current = world.rng(1), 0
 
-        def ask(number: int) -> list[Job]:
-            nonlocal chance, before, current
+        for number in rounds(world):
             done, left = number - 1, np.zeros(len(tiers))
             while not left.sum():
                 if done and done % self.interval == 0:
@@ -58,9 +57,9 @@ class TiFL:
                     credits[:] += 1
             current = int(rng.choice(len(tiers), p=left / left.sum()))
             credits[current] -= 1
-            return [world.send(k, self.epochs) for k in tiers[current].tolist()]
-
-        play(world, ask)
+            jobs = [world.send(k, self.epochs) for k in tiers[current].tolist()]
+            if back := gather(world, jobs):
+                world.publish(average(world, back))
 
 
 def _accuracy(world: World, tier: IntArray) -> float:
