@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Protocol
 
@@ -69,8 +69,8 @@ def gather(
     return [] if world.over else sorted(back, key=lambda arrival: arrival.job.number)
 
 
-def keep_busy(world: World, epochs: int, take: Callable[[Arrival], None], *, proximal: float = 0.0) -> None:
-    """Send every learner its next job as soon as it is back, until the bout is over.
+def keep_busy(world: World, epochs: int, proximal: float = 0.0) -> Iterator[Arrival]:
+    """Return replies as they come; every learner gets its next job after its reply, until the bout is over.
 
     Parameters
     ----------
@@ -78,15 +78,13 @@ def keep_busy(world: World, epochs: int, take: Callable[[Arrival], None], *, pro
         Where.
     epochs : int
         Of each job, on all that the learner holds.
-    take : callable
-        Does something with a reply before the learner's next job.
     proximal : float
         mu of FedProx.
     """
     for k in range(len(world)):
         world.send(k, epochs, proximal=proximal)
     while (arrival := world.wait()) is not None:
-        take(arrival)
+        yield arrival
         world.send(arrival.job.learner, epochs, proximal=proximal)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mel_simulation.arena.rounds import aged, keep_busy
-from mel_simulation.arena.world import Arrival, World
+from mel_simulation.arena.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,13 @@ class FedAsync:
 
     def run(self, world: World) -> None:
         """Keep all learners busy; mix in what arrives."""
-
-        def mix(arrival: Arrival) -> None:
+        for arrival in keep_busy(world, self.epochs, self.proximal):
             weight = self.mixing * aged(world, arrival, self.age)
             new = [
                 ((1 - weight) * old.astype(np.float64) + weight * mine).astype(old.dtype)
                 for old, mine in zip(world.model, arrival.weights, strict=True)
             ]
             world.publish(new)
-
-        keep_busy(world, self.epochs, mix, proximal=self.proximal)
 
 
 RIVALS = {"fedasync": (FedAsync(), FedAsync(0.9), FedAsync(0.3), FedAsync(0.6, epochs=3))}

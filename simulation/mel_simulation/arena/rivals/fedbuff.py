@@ -35,18 +35,14 @@ class FedBuff:
     def run(self, world: World) -> None:
         """Collect changes, step when the buffer is full."""
         buffer: list[Arrival] = []
-
-        def collect(arrival: Arrival) -> None:
+        for arrival in keep_busy(world, self.epochs):
             buffer.append(arrival)
             if len(buffer) >= min(self.buffer, len(world)):
                 # In the order of the jobs' numbers: sums of floats depend on it.
                 full = sorted(buffer, key=lambda a: a.job.number)
-                world.publish(
-                    moved(world.model, full, [self.rate * aged(world, a, 0.5) / len(full) for a in full])
-                )
+                scale = [self.rate * aged(world, arrival, 0.5) / len(full) for arrival in full]
+                world.publish(moved(world.model, full, scale))
                 buffer.clear()
-
-        keep_busy(world, self.epochs, collect)
 
 
 RIVALS: dict[str, tuple[Rival, ...]] = {

@@ -43,7 +43,6 @@ class TiFL:
         chance = np.full(len(tiers), 1 / len(tiers))
         before = np.zeros(len(tiers))
         rng, current = world.rng(1), 0
-
         for number in rounds(world):
             done, left = number - 1, np.zeros(len(tiers))
             while not left.sum():
