@@ -1,14 +1,12 @@
 """Settings, profiles and the tasks that are learnt."""
 
 import gzip
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from mel_simulation.arena import setting
-from mel_simulation.arena.bout import Bout
 from mel_simulation.arena.setting import Setting, read_profile
 from mel_simulation.arena.tasks import cifar, task_of
 from mel_simulation.scenario.data import DataError
@@ -41,19 +39,6 @@ def test_unknown_keys_and_names_in_a_profile_are_named(tmp_path, line, words):
     path.write_text(f"seeds = [0]\n[[setting]]\nname = 'a'\ntitle = 'A'\n{line}")
     with pytest.raises(InputError, match=f"^profile must be made of known keys and names .*{words}"):
         read_profile(path)
-
-
-def test_a_setting_whose_devices_do_not_throttle_themselves_has_the_key_it_always_had():
-    plain = Setting("a", "A", "digits")
-    assert "throttled" not in Bout(plain, "fedavg", 0, 0).as_dict()["setting"]
-    assert Bout(plain, "fedavg", 0, 0).key != Bout(replace(plain, throttled=True), "fedavg", 0, 0).key
-
-
-def test_data_are_split_once_each(tmp_path):
-    for split in ("iid", "0.5"):
-        setting = Setting("a", "A", "digits", samples=400, learners=5, split=split)
-        rows = np.concatenate(setting.parts(0))
-        assert sorted(rows) == list(range(400))
 
 
 TEXT = "".join(

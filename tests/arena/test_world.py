@@ -24,13 +24,6 @@ def test_arrivals_come_in_the_order_of_the_cost_model(world):
     assert world.now == max(due)
 
 
-def test_a_job_takes_and_costs_what_the_formulas_say(world):
-    job = world.send(2, 3, world.parts[2][:10])
-    c, work = world.costs, 3 * 10
-    assert job.due_s == pytest.approx(c.c2[2] * work + c.c1[2] * 10 + c.c0[2])
-    assert job.energy_j == pytest.approx(c.g2[2] * work + c.g1[2] * 10 + c.g0[2])
-
-
 def test_jitter_gives_each_job_a_factor_that_no_contestant_knows():
     plain, shaken = World(SMALL, 0), World(replace(SMALL, jitter=0.2), 0)
     planned = [plain.send(k, 1) for k in range(4)]
@@ -73,15 +66,6 @@ def test_the_clock_ends_at_the_horizon_and_looks_at_even_times(world):
     assert world.now == world.horizon_s == pytest.approx(3 * world.round_s)
     gaps = np.diff([look.at_s for look in world.looks])
     assert np.allclose(gaps, gaps[0])
-
-
-def test_a_cut_stops_the_clock_and_leaves_the_horizon_that_rivals_see():
-    world = World(SMALL, 0, until_s=0.7)
-    world.send(0, 1000)
-    assert world.wait() is None
-    assert world.over
-    assert world.now == 0.7
-    assert world.horizon_s == World(SMALL, 0).horizon_s > 0.7
 
 
 def test_a_bout_ends_when_the_last_target_is_reached():

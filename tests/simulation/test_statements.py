@@ -57,10 +57,10 @@ def test_statements_are_judged_by_seed():
     rows = [row("ha-sync", 2, 10.0, 10.0, s, slow) for s in (0, 1)]
     rows += [row("ha-asyn", c, 10.0, 10.0, s, fast if s == 0 else slow) for s in (0, 1) for c in (1, 2)]
     claim = next(c for c in CLAIMS if c.says.startswith("T=10, E=10: 94 %"))
-    finding = claim.check(Grid.of(rows))
+    finding = claim.check(Grid(rows))
     assert finding.ours == "2 against 3; 3 against 3"
     assert finding.verdict is Verdict.PART
-    missing = [c for c in CLAIMS if c.check(Grid.of(rows)).verdict is Verdict.MISSING]
+    missing = [c for c in CLAIMS if c.check(Grid(rows)).verdict is Verdict.MISSING]
     assert len(missing) > 10
 
 
@@ -68,10 +68,10 @@ def test_synchronous_twins_are_compared_once_and_within_a_version():
     claim = CLAIMS[0]
     sync, zero = row("ha-sync", 2, 10.0, 10.0, 0, [0.9]), row("ha-asyn", 0, 10.0, 10.0, 0, [0.9])
     older = {**sync, "acts": [{"relaxed": 2.5}]}
-    assert claim.check(Grid.of([sync, zero, zero])).ours == "identical curves in 1 of 1 cells"
-    assert claim.check(Grid.of([sync, {**zero, "accuracy": [0.8]}])).verdict is Verdict.FAILS
-    assert claim.check(Grid.of([zero, zero])).verdict is Verdict.MISSING
-    assert claim.check(Grid.of([older, {**zero, "accuracy": [0.8]}])).verdict is Verdict.MISSING
+    assert claim.check(Grid([sync, zero, zero])).ours == "identical curves in 1 of 1 cells"
+    assert claim.check(Grid([sync, {**zero, "accuracy": [0.8]}])).verdict is Verdict.FAILS
+    assert claim.check(Grid([zero, zero])).verdict is Verdict.MISSING
+    assert claim.check(Grid([older, {**zero, "accuracy": [0.8]}])).verdict is Verdict.MISSING
 
 
 def test_variations_are_not_the_papers_cells_and_show_what_it_takes():
@@ -79,11 +79,11 @@ def test_variations_are_not_the_papers_cells_and_show_what_it_takes():
     fast = [{**r, "config": r["config"] | {"learning-rate": 0.08}, "accuracy": [0.971] * 6} for r in usual]
     free = [{**r, "config": r["config"] | {"energy": 0.0}, "accuracy": [0.965] * 6} for r in usual]
     assert plain([*usual, *fast, *free]) == usual
-    text = reproduction.variations(Grid.of(usual), [*fast, *free])
+    text = reproduction.variations(Grid(usual), [*fast, *free])
     assert "| the paper | learning rate 0.08 | no energy limits | it takes |" in text
     line = next(line for line in text.splitlines() if line.startswith("| E=20, T=20 after 6: 97 %"))
     assert line.endswith("| 97.10, 97.10, 97.10 % | 96.50, 96.50, 96.50 % | **learning rate 0.08** |")
-    assert "| **none of these** |" in reproduction.variations(Grid.of(usual), free)
+    assert "| **none of these** |" in reproduction.variations(Grid(usual), free)
 
 
 def test_cycles_and_costs_to_a_target():

@@ -28,7 +28,7 @@ SOURCES = ("headline", "paper", "variations", "rate")
 
 def blocks(rows: Sequence[Row], paths: Sequence[Path]) -> dict[str, str]:
     """Return the tables of any sweep by their names."""
-    return {"sources": sources(paths), "statements": statements(Grid.of(plain(rows)))}
+    return {"sources": sources(paths), "statements": statements(Grid(plain(rows)))}
 
 
 def update(results: Path, docs: Path, readme: Path) -> None:
@@ -36,7 +36,7 @@ def update(results: Path, docs: Path, readme: Path) -> None:
     *papers, varied, short = paths = [results / f"{name}.jsonl" for name in SOURCES]
     rows = [row for path in papers for row in read_results(path)]
     found = blocks(rows, paths)
-    found["variations"] = variations(Grid.of(plain(rows)), read_results(varied))
+    found["variations"] = variations(Grid(plain(rows)), read_results(varied))
     found["engine"] = on_engine.table(results / on_engine.RESULTS.name, read_results(short))
     fill(docs / "REPRODUCTION.md", found)
     fill(readme, {"paper-result": paper_result(rows, read_results(short))})
@@ -88,7 +88,7 @@ def variations(grid: Grid, rows: Iterable[Row]) -> str:
         for energy in (limit,) if limit else (10.0, 20.0):  # without limits, a cell stands for both
             as_if = {**row, "config": {**row["config"], "energy": energy}}
             groups[_variation(row["config"])].append(as_if)
-    grids = {name: Grid.of(group) for name, group in groups.items()}
+    grids = {name: Grid(group) for name, group in groups.items()}
     lines = []
     for claim in CLAIMS:
         if claim.check(grid).verdict is not Verdict.FAILS:

@@ -8,7 +8,7 @@ Cells that were not run count as missing; nothing is extrapolated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from typing import TypeAlias
@@ -43,26 +43,20 @@ class Finding:
         return Verdict.PART if any(self.truths) else Verdict.FAILS
 
 
-@dataclass(slots=True)
 class Grid:
     """Results by (HA or HU, c, T, E, seed); HA-Asyn with c = 0 is HA-Sync."""
 
-    rows: dict[tuple[str, int, float, float, int], Row] = field(default_factory=dict)
-    #: Whether Sync and Asyn with c = 0 have the same curve, where both were run by one version of ours.
-    twins: dict[tuple[str, int, float, float, int], bool] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, results: Iterable[Row]) -> Grid:
-        """Sort cells."""
-        grid = cls()
+    def __init__(self, results: Iterable[Row] = ()) -> None:
+        self.rows: dict[tuple[str, int, float, float, int], Row] = {}
+        #: Whether Sync and Asyn with c = 0 have the same curve, where both were run by one version of ours.
+        self.twins: dict[tuple[str, int, float, float, int], bool] = {}
         for row in results:
             key = (family(row), cap(row), *setting(row), int(row["config"]["seed"]))
-            twin = grid.rows.get(key, row)
+            twin = self.rows.get(key, row)
             other = twin["config"]["scheme"] != row["config"]["scheme"]
             if other and seeds_by_position(twin) == seeds_by_position(row):
-                grid.twins[key] = twin["accuracy"] == row["accuracy"]
-            grid.rows[key] = row
-        return grid
+                self.twins[key] = twin["accuracy"] == row["accuracy"]
+            self.rows[key] = row
 
     def seeds(self, *cells: tuple[str, int, float, float]) -> list[int]:
         """Return the seeds for which all these cells were run."""
