@@ -1,9 +1,17 @@
 """The paper's statements: how they are judged, which cells they name, what varying shows."""
 
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
 from mel_simulation.paper import reproduction
 from mel_simulation.paper.rows import cost_to, cycles_to, gain_ratio, median, plain
 from mel_simulation.paper.statements import CLAIMS, Finding, Grid, Verdict
 from mel_simulation.sweep.cells import profiles, read_sweep
+from mel_simulation.sweep.results import read_results
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def seeds_of(name):
@@ -96,3 +104,13 @@ def test_cycles_and_costs_to_a_target():
     assert cost_to(some, 97.0, "energy_j") == never
     assert median([3.0, never, never]) == never
     assert gain_ratio(some) == (1.4 + 1.0) / 2
+
+
+def test_committed_runs_on_the_engine_cost_what_they_cost_in_the_sweep_within_the_limits():
+    cells = [row for row in read_results(RESULTS / "rate.jsonl") if row["config"]["scheme"] == "rate"]
+    planned = {(row["config"].get("frugality", 0.0), row["config"]["seed"]): row["acts"] for row in cells}
+    for row in map(json.loads, (RESULTS / "rate-engine.jsonl").read_text().splitlines()):
+        acts = planned[row["config"]["frugality"], row["config"]["seed"]][: len(row["accuracy"])]
+        assert row["time_s"] == pytest.approx(np.cumsum([act["makespan_s"] for act in acts]))
+        assert row["energy_j"] == pytest.approx(np.cumsum([act["energy_j"] for act in acts]))
+        assert not any(act["broken"] for act in acts)

@@ -128,7 +128,7 @@ def draw(arena: Arena) -> Figure:
     figure.supxlabel(
         "Right of 1: ours is better. Open marks: one of the two did not reach the target with some seed. "
         "Bars: 95 % over paired seeds.\nEvery rival is compared with our best contestant that has the same "
-        f"server optimizer. {arena.about['notice']}",
+        f"server optimizer.\n{arena.about['notice']}".rstrip(),
         fontsize=7,
     )
     return figure
