@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import click
 import typer
 
 from mel_simulation.scenario.config import PAPER_LEARNERS, Option, options
+
+
+def absolute(path: str) -> str:
+    """Return an absolute path, because workers run elsewhere; an empty one stays empty."""
+    return str(Path(path).resolve()) if path else ""
 
 
 def with_run_options(function: Callable[..., None]) -> Callable[..., None]:

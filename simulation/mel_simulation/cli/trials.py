@@ -14,12 +14,14 @@ from flwr_mel.allocation.problem import NO_LIMIT
 from flwr_mel.devices import Measured
 from flwr_mel.tools.fleetfile import Fleet, write_fleet
 from flwr_mel.tools.shell import FAILED, stop
-from mel_simulation.cli.progress import progress
+from mel_simulation.cli.many import progress
+from mel_simulation.cli.options import absolute
+from mel_simulation.ray_session import TaskError
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.job import total_samples
 from mel_simulation.sweep.cells import Cell
 from mel_simulation.sweep.results import Results
-from mel_simulation.sweep.run import SweepError, sweep
+from mel_simulation.sweep.run import sweep
 
 
 def run_trials(
@@ -47,7 +49,7 @@ def run_trials(
     data_dir : str
         Of MNIST's files; "": the usual place.
     """
-    folder = str(Path(data_dir).resolve()) if data_dir else ""
+    folder = absolute(data_dir)
     data = RunConfig.parse({"mode": settings["mode"], "data-dir": folder})
     cost = problem.total_samples / total_samples(data)
     screen = Console(stderr=True, highlight=False)
@@ -69,7 +71,7 @@ def run_trials(
         results = Results(Path(scratch))
         try:
             sweep(every, results, show)
-        except SweepError as error:
+        except TaskError as error:
             stop(str(error), FAILED)
         return list(results.rows.values())
 

@@ -26,21 +26,16 @@ from mel_simulation.scenario.data import Dataset, cache_dir, load
 from mel_simulation.scenario.fleet import devices
 from mel_simulation.scenario.partition import partition
 
-#: Data that this process has, by name and directory.
-_loaded: dict[tuple[str, str], Dataset] = {}
+#: Data that this process has, by name and directory. The workers of a sweep get those of the command.
+loaded: dict[tuple[str, str], Dataset] = {}
 
 
 def dataset_of(config: RunConfig) -> Dataset:
     """Return the data of a run, read once per process."""
     key = config.dataset, config.data_dir
-    if key not in _loaded:
-        _loaded[key] = load(config.dataset, Path(config.data_dir) if config.data_dir else None)
-    return _loaded[key]
-
-
-def lend(config: RunConfig, data: Dataset) -> None:
-    """Use data that another process has read, perhaps in shared memory."""
-    _loaded[config.dataset, config.data_dir] = data
+    if key not in loaded:
+        loaded[key] = load(config.dataset, Path(config.data_dir) if config.data_dir else None)
+    return loaded[key]
 
 
 def total_samples(config: RunConfig) -> int:

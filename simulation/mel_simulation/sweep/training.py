@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,17 @@ from mel_simulation.scenario.job import dataset_of
 from mel_simulation.scenario.learning import learn
 from mel_simulation.scenario.network import Weights, evaluate, initial_weights
 from mel_simulation.sweep.cells import Cell
-from mel_simulation.sweep.schedule import PlannedCycle, Schedule, Work
+from mel_simulation.sweep.schedule import PlannedCycle, Work
 
 _RULES = {"data": Average.SAMPLES, "nova": Average.NOVA}
 
 
-def train_cell(cell: Cell, schedule: Schedule) -> dict[str, list[float]]:
-    """Do all tasks of a schedule; return accuracy and loss after every cycle."""
+def train_cell(cell: Cell, cycles: Sequence[PlannedCycle]) -> dict[str, list[float]]:
+    """Do all tasks of a cell; return accuracy and loss after every cycle."""
     data, weights = dataset_of(cell.config), initial_weights(cell.config.seed)
     curves: dict[str, list[float]] = {"accuracy": [], "loss": []}
     adam = Adam(cell.config.eta) if cell.config.optimizer == "adam" else None
-    for cycle in schedule.cycles:
+    for cycle in cycles:
         updates = [_update(cell, cycle.number, task, weights) for task in cycle.tasks]
         if updates:
             average = combine(cell, weights, updates, cycle)
