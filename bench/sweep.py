@@ -70,7 +70,7 @@ def measure(scratch: Path, data_dir: str, cycles: int) -> dict[str, float]:
     path = scratch / "sweep.toml"
     path.write_text(SWEEP.format(cycles=cycles), encoding="utf-8")
     cells = read_sweep(path, data_dir)
-    dataset_of(cells[0].config)
+    dataset_of(cells[0])
     workers, shown = os.cpu_count() or 1, dict[str, float]()
 
     def show(phase: str, *_: int) -> None:
@@ -104,7 +104,7 @@ _cell: list[Cell] = []
 
 def _ready(cell: Cell) -> None:
     _cell.append(cell)
-    dataset_of(cell.config)
+    dataset_of(cell)
 
 
 def _warm(_: int) -> None:
@@ -114,10 +114,10 @@ def _warm(_: int) -> None:
 def bare(jobs: list[Job]) -> None:
     """Train as every task says, on any samples: which ones does not matter."""
     [cell] = _cell
-    data, weights = dataset_of(cell.config), initial_weights(0)
+    data, weights = dataset_of(cell), initial_weights(0)
     for epochs, samples, seed in jobs:
         x, y = data.train_x[:samples], data.train_y[:samples]
-        train(weights, x, y, epochs, batch=batch_size(cell.config), rng=np.random.default_rng(seed))
+        train(weights, x, y, epochs, batch=batch_size(cell), rng=np.random.default_rng(seed))
 
 
 def section(r: dict[str, Any]) -> str:

@@ -7,15 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from mel_simulation.app.run_dir import RunDir
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.job import dataset_of
 
-#: Seconds that the engine may take to end when it is asked to.
-_PATIENCE_S = 10.0
+#: Seconds that the engine may take to end, by itself after a run and when it is asked to.
+_AFTER_S, _ASKED_S = 60.0, 10.0
 
 
 @contextmanager
@@ -38,25 +39,21 @@ def engine(config: RunConfig, cpus: float, ray_address: str) -> Iterator[subproc
     if dataset_of(config).embedded:
         env["FLWR_MEL_OFFLINE"] = "1"  # the actors need not try to download again
     command = [sys.executable, "-m", "mel_simulation.app.engine", json.dumps(config.as_dict()), str(cpus)]
-    error_file(config).unlink(missing_ok=True)
     with (Path(config.run_dir) / "flower.log").open("wb") as log:
         process = subprocess.Popen(
             command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
         yield process
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_AFTER_S)
     finally:
         process.terminate()
         try:
-            process.wait(_PATIENCE_S)
+            process.wait(_ASKED_S)
         except subprocess.TimeoutExpired:
             process.kill()  # Ray's processes end with it
             process.wait()
-
-
-def error_file(config: RunConfig) -> Path:
-    """Return the file that tells why a run failed."""
-    return Path(config.run_dir) / "error.txt"
 
 
 def run(config: RunConfig, cpus: float) -> None:
@@ -88,5 +85,5 @@ if __name__ == "__main__":
     try:
         run(_config, float(sys.argv[2]))
     except BaseException as error:
-        error_file(_config).write_text(str(error) or type(error).__name__, encoding="utf-8")
+        RunDir(Path(_config.run_dir)).error.write_text(str(error) or type(error).__name__, encoding="utf-8")
         raise

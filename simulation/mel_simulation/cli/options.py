@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import click
 import typer
 
-from mel_simulation.scenario.config import PAPER_LEARNERS, Option, options
+from mel_simulation.scenario.config import Option, options
 
 
 def absolute(path: str) -> str:
@@ -39,7 +39,5 @@ def _parameter(each: Option) -> inspect.Parameter:
     names = [f"--{each.key}"] if each.kind is bool else []
     choice = click.Choice(each.choices) if each.choices else None
     shown = typer.Option(*names, help=f"{each.text}.", click_type=choice, show_default=each.default != "")
-    # The command brings its own federation, of the paper's size; `flwr run` takes the one there is.
-    default = PAPER_LEARNERS if each.name == "learners" else each.default
     kind: Any = Annotated[each.kind, shown]
-    return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+    return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=kind)

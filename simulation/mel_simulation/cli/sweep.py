@@ -44,7 +44,7 @@ def sweep(
         from mel_simulation.sweep.results import Results  # noqa: PLC0415
 
         results = Results(where, known or ())
-        notices = [dataset_of(cell.config).notice for cell in cells]
+        notices = [dataset_of(cell).notice for cell in cells]
         return notices, partial(run.sweep, cells, results), partial(run.collect, cells, results)
 
     typer.echo(many.finished("sweep", "cells", load, workers, ray_address))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.allocation.problem import NO_LIMIT
-from flwr_mel.devices import Measured
+from flwr_mel.devices import COEFFICIENTS, Measured
 from flwr_mel.tools.fleetfile import Fleet, write_fleet
 from flwr_mel.tools.shell import FAILED, stop
 from mel_simulation.cli.many import progress
@@ -78,20 +79,17 @@ def run_trials(
 
 def scaled(names: Sequence[str], problem: AllocationProblem, cost: float) -> Fleet:
     """Return the problem's learners, each sample costing as much as `cost` of the problem's."""
-    c = problem.coefficients
-    learners = []
-    for k, name in enumerate(names):
-        limit, most = float(problem.energy_limit_j[k]), int(problem.max_samples[k])
-        costs = {
-            field: float(getattr(c, field)[k]) * (1 if field in ("c0", "g0") else cost)
-            for field in ("c2", "c1", "c0", "g2", "g1", "g0")
-        }
-        learners.append(
+    costs = {name: getattr(problem.coefficients, name) for name in COEFFICIENTS}
+    costs |= {name: cost * costs[name] for name in ("c2", "c1", "g2", "g1")}
+    limits, most = problem.energy_limit_j.tolist(), problem.max_samples.tolist()
+    return Fleet(
+        [
             Measured(
-                **costs,
-                energy_limit_j=None if limit == float("inf") else limit,
-                max_samples=None if most >= NO_LIMIT else int(most / cost),
+                **{field: float(values[k]) for field, values in costs.items()},
+                energy_limit_j=None if limits[k] == inf else limits[k],
+                max_samples=None if most[k] >= NO_LIMIT else int(most[k] / cost),
                 name=name,
             )
-        )
-    return Fleet(learners)
+            for k, name in enumerate(names)
+        ]
+    )

@@ -50,7 +50,7 @@ def sweep(cells: Sequence[Cell], results: Results, show: Show, workers: int = 0,
         return todo, len(cells) - len(todo), len(cells)
 
     for cell in cells:
-        job.dataset_of(cell.config)
+        job.dataset_of(cell)
     side_by_side(run_cell, left, lambda _, row: results.add(row), show, workers, address, [job.loaded])
 
 
@@ -58,7 +58,7 @@ def collect(cells: Sequence[Cell], results: Results) -> Path:
     """Write the finished cells in their order, after a line about the sweep."""
     keys = [cell.key for cell in cells]
     ours = sorted({results.rows[key]["version"] for key in keys if key in results.rows})
-    notices = {job.dataset_of(cell.config).notice for cell in cells} - {""}
+    notices = {job.dataset_of(cell).notice for cell in cells} - {""}
     about = {
         "versions": {**versions(), "flwr-mel": ", ".join(ours)},
         "notice": " ".join(sorted(notices)),
