@@ -24,15 +24,8 @@ from flwr_mel.records import JsonlWriter, Stopping
 from flwr_mel.tools.report import write_report
 from mel_simulation.app.message_window import Windowed
 from mel_simulation.app.run_dir import RunDir
+from mel_simulation.scenario import job
 from mel_simulation.scenario.config import ADAM, RATE, RunConfig
-from mel_simulation.scenario.job import (
-    batch_size,
-    check_feasible,
-    dataset_of,
-    min_samples,
-    total_samples,
-    workload_of,
-)
 from mel_simulation.scenario.network import Weights, evaluate, initial_weights
 
 app = ServerApp()
@@ -60,16 +53,16 @@ def wait_for_nodes(grid: Grid, learners: int, patience_s: float = 60.0) -> None:
 
 def settings_of(config: RunConfig, run: RunDir) -> dict[str, Any]:
     """Return the keyword arguments of either `MelStrategy`: the paper's costs, limits and weights."""
-    data = dataset_of(config)
+    data = job.dataset_of(config)
     if config.scheme == RATE:
         planned = {"cycle_time_s": "best", "solver": config.rate(), "average": "nova"}
     else:
         scheme = config.scheme_object()
         planned = {"cycle_time_s": config.cycle_time, "solver": scheme.solver, "staleness": scheme.staleness}
-        planned["total_samples"] = total_samples(config)
+        planned["total_samples"] = job.total_samples(config)
     return planned | {
-        "min_samples": min_samples(config),
-        "workload": workload_of(config),
+        "min_samples": job.min_samples(config),
+        "workload": job.workload_of(config),
         "shards": Shards((data.train_x, data.train_y)) if config.mode == "pl" else None,
         "seed": config.seed,
         # The first replies wait for Ray to start. A result must not depend on the wall clock.
@@ -83,7 +76,7 @@ class Model:
     """The newest global model, measured on the test set after every cycle."""
 
     def __init__(self, config: RunConfig) -> None:
-        self.data = dataset_of(config)
+        self.data = job.dataset_of(config)
         self.newest: Weights | None = None
 
     def measure(self, cycle: int, weights: Weights) -> dict[str, float] | None:
@@ -107,7 +100,7 @@ def simulate(config: RunConfig, grid: Grid, context: Context) -> Path:
     context : Context
         Of the ServerApp.
     """
-    check_feasible(config)  # before it trains
+    job.check_feasible(config)  # before it trains
     run, model = RunDir.of(config), Model(config)
     if model.data.notice:
         log(WARNING, model.data.notice)
@@ -121,7 +114,7 @@ def simulate(config: RunConfig, grid: Grid, context: Context) -> Path:
 
 def _asked(config: RunConfig) -> dict[str, Any]:
     """Return what every learner receives besides its task."""
-    return {"batch-size": batch_size(config), "train-samples": len(dataset_of(config).train_y)}
+    return {"batch-size": job.batch_size(config), "train-samples": len(job.dataset_of(config).train_y)}
 
 
 def _by_message(config: RunConfig, grid: Grid, _: Context, run: RunDir, model: Model) -> None:

@@ -1,11 +1,11 @@
-"""What ``flwr-mel sweep`` and ``flwr-mel arena`` share: options, profiles, progress, and how they end."""
+"""What ``flwr-mel sweep`` and ``flwr-mel arena`` share: everything but what they compute."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
@@ -13,63 +13,87 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from flwr_mel._validate import count
 from flwr_mel.tools.shell import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
-from mel_simulation.cli.options import absolute
 from mel_simulation.ray_session import Show, TaskError
 
-Out = Annotated[Path | None, typer.Option(help="Where results go; default: runs/COMMAND-NAME.")]
-Known = Annotated[
-    list[Path] | None,
-    typer.Option("--from", help="Results that need not be computed again; may be repeated."),
-]
-DataDir = Annotated[
-    str, typer.Option(help="Directory of the data. Default: the cache, or a download.", callback=absolute)
-]
-Workers = Annotated[int, typer.Option(help="Number of parallel workers; 0: one per CPU.")]
 RayAddress = Annotated[str, typer.Option(envvar="RAY_ADDRESS", help="Existing Ray cluster.")]
 
-#: Notices about the data, what computes all tasks, and what writes the results of finished ones.
+#: Notices about the data, what computes all tasks, and what writes the finished ones into a file.
 Loaded: TypeAlias = tuple[Iterable[str], Callable[[Show, int, str], None], Callable[[], Path]]
+#: Called with the profile's file, the directory of the results, other results, and the directory of the data.
+Load: TypeAlias = Callable[[Path, Path, list[Path], str], Loaded]
 
 
-def profile_argument(profiles: Mapping[str, Path]) -> Any:
-    """Return an argument for a profile or a file, with completion."""
+def command(name: str, tasks: str, profiles: Mapping[str, Path], load: Load, about: str) -> typer.Typer:
+    """Return a command that computes a profile.
 
-    def complete(begun: str) -> list[str]:
-        return [name for name in profiles if name.startswith(begun)]
+    Parameters
+    ----------
+    name : str
+        Of the command.
+    tasks : str
+        What it computes.
+    profiles : mapping
+        Files by name; each begins with a comment for the help.
+    load : callable
+        Reads the profile; raises ImportError if packages are missing.
+    about : str
+        Help.
+    """
+    comments = {each: path.read_text(encoding="utf-8").splitlines()[0] for each, path in profiles.items()}
+    listed = "\n\n".join(f"{each}: {comment.lstrip('# ')}" for each, comment in comments.items())
+    which = typer.Argument(
+        "quick",
+        help=f"A TOML file, or a profile: {', '.join(profiles)}.",
+        autocompletion=lambda incomplete: [each for each in profiles if each.startswith(incomplete)],
+    )
+    app = typer.Typer(add_completion=False)
 
-    text = f"A TOML file, or a profile: {', '.join(profiles)}."
-    return typer.Argument(help=text, autocompletion=complete)
+    @app.command(
+        help=f"{about}\n\nProfiles:\n\n{listed}",
+        epilog=f"Example:\n\nflwr-mel {name} quick\n\nAfter a kill, the same command continues.",
+    )
+    def compute(
+        profile: str = which,
+        out: Annotated[Path | None, typer.Option(help="Where results go; default: runs/NAME.")] = None,
+        known: Annotated[
+            list[Path] | None,
+            typer.Option("--from", help="Results that need not be computed again; may be repeated."),
+        ] = None,
+        data_dir: Annotated[
+            str, typer.Option(help="Directory of the data; default: the cache, or a download.")
+        ] = "",
+        workers: Annotated[int, typer.Option(help="Number of parallel workers; 0: one per CPU.")] = 0,
+        ray_address: RayAddress = "",
+    ) -> None:
+        file = profiles.get(profile, Path(profile))
+        where = (out or Path("runs") / f"{name}-{file.stem}").resolve()
+        with bad_input({"data_dir": "--data-dir", "results": "--from"}), progress(console(), tasks) as show:
+            count("--workers", workers)
+            show("loading", 0, 1)
+            try:
+                notices, work, collect = load(file, where, known or [], absolute(data_dir))
+            except ImportError as error:
+                missing_packages(name, error, "simulation")
+            for notice in sorted(set(notices) - {""}):
+                note(notice)
+            why, code = "", 0
+            try:
+                work(show, workers, ray_address)
+            except TaskError as error:
+                why, code = f"failed: {error}", FAILED
+            except KeyboardInterrupt:
+                why, code = "interrupted", INTERRUPTED
+            results = collect()
+            if why:
+                stop(f"{why}. Finished {tasks} are in {results}; the same command continues", code)
+        typer.echo(results)
+
+    return app
 
 
-def help_on(profiles: Mapping[str, Path]) -> str:
-    """Return the profiles for the help of a command, each with the comment that its file begins with."""
-    texts = {name: path.read_text(encoding="utf-8") for name, path in profiles.items()}
-    lines = [f"{name}: {text.splitlines()[0].lstrip('# ')}" for name, text in texts.items()]
-    return "\n\n".join(["Profiles:", *lines])
-
-
-def finished(command: str, tasks: str, load: Callable[[], Loaded], workers: int, ray_address: str) -> Path:
-    """Compute all tasks and return the file of results; if not all were computed, end the command."""
-    with bad_input({"data_dir": "--data-dir", "results": "--from"}), progress(console(), tasks) as show:
-        count("--workers", workers)
-        show("loading", 0, 1)
-        try:
-            notices, compute, collect = load()
-        except ImportError as error:
-            missing_packages(command, error, "simulation")
-        for notice in sorted(set(notices) - {""}):
-            note(notice)
-        why, code = "", 0
-        try:
-            compute(show, workers, ray_address)
-        except TaskError as error:
-            why, code = f"failed: {error}", FAILED
-        except KeyboardInterrupt:
-            why, code = "interrupted", INTERRUPTED
-        file = collect()
-        if why:
-            stop(f"{why}. Finished {tasks} are in {file}; the same command continues", code)
-    return file
+def absolute(path: str) -> str:
+    """Return an absolute path, because workers run elsewhere; an empty one stays empty."""
+    return str(Path(path).resolve()) if path else ""
 
 
 @contextmanager

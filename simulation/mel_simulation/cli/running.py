@@ -15,7 +15,7 @@ from flwr_mel.tools.shell import FAILED, INFEASIBLE, INTERRUPTED, console, note,
 from mel_simulation.app.engine import engine
 from mel_simulation.app.run_dir import RunDir
 from mel_simulation.cli.live import conclude, follow
-from mel_simulation.cli.options import absolute
+from mel_simulation.cli.many import absolute
 from mel_simulation.ray_session import end_on_sigterm
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.job import check_feasible, dataset_of, names_of
@@ -42,7 +42,7 @@ def configure(values: Mapping[str, Any], given: Mapping[str, Any]) -> RunConfig:
     return replace(config, run_dir=run_dir, fleet=absolute(config.fleet), data_dir=absolute(config.data_dir))
 
 
-def run(config: RunConfig, cpus_per_learner: float, ray_address: str) -> None:
+def run(config: RunConfig, ray_address: str) -> None:
     """Run the engine, show its cycles, and end the command with the exit code of what happened."""
     start, out, folder = time.monotonic(), console(), RunDir(Path(config.run_dir))
     note("reading the data ...")
@@ -55,7 +55,7 @@ def run(config: RunConfig, cpus_per_learner: float, ray_address: str) -> None:
     folder.start(config)
     end_on_sigterm()
     try:
-        with engine(config, cpus_per_learner, ray_address) as process:
+        with engine(config, ray_address) as process:
             follow(out, folder, config.cycles, process, folder.cycles_done())
     except KeyboardInterrupt:
         _keep(folder)

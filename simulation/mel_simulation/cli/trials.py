@@ -15,8 +15,7 @@ from flwr_mel.allocation.problem import NO_LIMIT
 from flwr_mel.devices import COEFFICIENTS, Measured
 from flwr_mel.tools.fleetfile import Fleet, write_fleet
 from flwr_mel.tools.shell import FAILED, stop
-from mel_simulation.cli.many import progress
-from mel_simulation.cli.options import absolute
+from mel_simulation.cli.many import absolute, progress
 from mel_simulation.ray_session import TaskError
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.job import total_samples

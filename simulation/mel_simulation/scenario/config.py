@@ -27,17 +27,9 @@ ADAM: dict[str, Any] = {"beta_1": 0.8, "beta_2": 0.99, "tau": 1e-6}
 RESUMABLE = ("cycles", "target-accuracy", "run-dir", "resume", "fleet", "data-dir")
 
 
-def option(
-    default: Any,
-    text: str,
-    *,
-    choices: Iterable[str] = (),
-    least: float | None = None,
-    above: float | None = None,
-) -> Any:
-    """Declare an option: a dataclass field with its help, choices and range."""
-    about = {"text": text, "choices": tuple(map(str, choices)), "least": least, "above": above}
-    return field(default=default, metadata=about)
+def option(default: Any, text: str, choices: Iterable[str] = (), **limits: float) -> Any:
+    """Declare an option: a dataclass field with its help, choices and range (`least`, `above`)."""
+    return field(default=default, metadata={"text": text, "choices": tuple(map(str, choices)), **limits})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,41 +40,31 @@ class RunConfig:
         "ha-asyn",
         "heterogeneity-aware: ha-asyn, ha-sync; equal batches: hu-asyn, hu-sync; "
         "rate: short cycles whose T follows from the costs",
-        choices=(*SchemeName, RATE),
+        (*SchemeName, RATE),
     )
-    mode: str = option(
-        "pl",
-        "pl: parallelized, the server ships samples; fl: data stay with the learners",
-        choices=("pl", "fl"),
-    )
+    mode: str = option("pl", "pl: the server ships samples; fl: data stay with the learners", ("pl", "fl"))
     cycles: int = option(12, "global cycles", least=1)
     cycle_time: float = option(10.0, "T, seconds; with rate the time that energy limits are for", above=0)
     energy: float = option(10.0, "mean energy limit E per learner and cycle, joules; 0: no limits", least=0)
     energy_spread: float = option(2.5, "E_k is drawn each cycle from E plus or minus up to this", least=0)
     staleness: int = option(2, "c, the largest difference in epochs (asynchronous schemes)", least=0)
-    solver: str = option(
-        "exact", "exact, or the paper's suggest-improve", choices=("exact", "suggest-improve")
-    )
-    handout: str = option("proportional", "how samples are handed out", choices=Handout)
+    solver: str = option("exact", "ours, or the paper's", ("exact", "suggest-improve"))
+    handout: str = option("proportional", "how samples are handed out", Handout)
     learners: int = option(20, "K; flwr run needs as many nodes", least=1)
     fleet: str = option("", "a fleet file as for flwr-mel plan, with its own limits; empty: the paper's")
-    dataset: str = option("mnist", "training data", choices=DATASETS)
+    dataset: str = option("mnist", "training data", DATASETS)
     data_dir: str = option("", "directory of idx files; empty: cache, download, embedded subset")
     alpha: float = option(0.0, "FL: Dirichlet concentration of the labels over the learners; 0: IID", least=0)
     samples: int = option(0, "d per cycle; 0: all training data, in FL half of them", least=0)
-    min_samples: int = option(
-        0, "d_l, the smallest batch; 0: 100 per 60,000 samples, at most half an equal share", least=0
-    )
+    min_samples: int = option(0, "d_l; 0: 100 per 60,000 samples, at most half an equal share", least=0)
     batch_size: int = option(0, "mini-batch of the learners' SGD; 0: 64, on the embedded subset 16", least=0)
     learning_rate: float = option(0.04, "learning rate of the learners' SGD", above=0)
-    optimizer: str = option(
-        "average", "on the server: average, or adam (FedAdam)", choices=("average", "adam")
-    )
+    optimizer: str = option("average", "on the server: average, or adam (FedAdam)", ("average", "adam"))
     eta: float = option(0.004, "step of FedAdam", above=0)
     frugality: float = option(0.0, "for the scheme rate: 0 counts time only, more saves energy", least=0)
     target_accuracy: float = option(0.0, "stop at this accuracy, from 0 to 1; 0: never", least=0)
     seed: int = option(0, "the same seed gives the same result", least=0)
-    api: str = option("message", "Flower's strategy API", choices=("message", "classic"))
+    api: str = option("message", "Flower's strategy API", ("message", "classic"))
     run_dir: str = option("", "where results go; empty: a new directory below ./runs")
     resume: bool = option(False, "continue after the last finished cycle in the run directory")
 
@@ -157,8 +139,8 @@ class Option:
     default: Any
     text: str
     choices: tuple[str, ...]
-    least: float | None
-    above: float | None
+    least: float | None = None
+    above: float | None = None
 
     @property
     def key(self) -> str:

@@ -31,7 +31,7 @@ class Cell(RunConfig):
     average: str = option(
         "data", "how models are averaged: by samples, or by FedNova's rule", choices=AVERAGES
     )
-    baseline: str = option("", "in place of the scheme", choices=BASELINES)
+    baseline: str = option("", "in place of the scheme", BASELINES)
     epochs: int = option(5, "of the baseline", least=1)
 
     def __post_init__(self) -> None:
