@@ -27,7 +27,7 @@ pytestmark = pytest.mark.engine
 def interrupted(space, env) -> tuple[Path, list[dict]]:
     """A run on its own Ray, by the classic API, ended by a signal after its first cycle; and its records."""
     run = space / "interrupted"
-    what = ("simulate", "--cycles", CYCLES, "--run-dir", run, "--api", "classic", "--cpus-per-learner", 0.7)
+    what = ("simulate", "--cycles", CYCLES, "--run-dir", run, "--api", "classic")
     process = subprocess.Popen(
         command(*what), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
