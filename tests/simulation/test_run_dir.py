@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from mel_simulation.app.run_dir import RunDir
-from mel_simulation.cli import live
+from mel_simulation.cli import running
 from mel_simulation.scenario import job
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.data import embedded
@@ -86,15 +86,15 @@ def test_a_run_is_shown_until_it_ends(tmp_path, monkeypatch, terminal):
             JsonlWriter(run.records_file)(record(look - 1))
         return 0 if look == 4 else None
 
-    monkeypatch.setattr(live.time, "sleep", lambda _: None)
+    monkeypatch.setattr(running.time, "sleep", lambda _: None)
     screen = Console(file=out, force_terminal=terminal, width=120, height=40, highlight=False)
-    live.follow(screen, run, 3, SimpleNamespace(poll=poll), done=1)
+    running.follow(screen, run, 3, SimpleNamespace(poll=poll), done=1)
     text = out.getvalue()
     assert "starting Flower's engine" in text
     assert "cycle 1 of 3" not in text  # done before
     assert "cycle 3 of 3: accuracy 53.00 %, 1 of 2 learners, 3 to 3 epochs" in text
     assert ("skipped: deadline" in text) is terminal
-    live.conclude(screen, run, 12.0)
+    running.conclude(screen, run, 12.0)
     assert "best accuracy 53.00 %, 12 s of wall time" in out.getvalue()
 
 

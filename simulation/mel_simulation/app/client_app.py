@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,12 +40,7 @@ def work(
 
 def _identity(context: Context) -> tuple[RunConfig, int]:
     """Return the configuration and the learner's number."""
-    return _config(tuple(sorted(context.run_config.items()))), int(context.node_config["partition-id"])
-
-
-@lru_cache(maxsize=8)
-def _config(items: tuple[tuple[str, Any], ...]) -> RunConfig:
-    return RunConfig.parse(dict(items))
+    return RunConfig.parse(context.run_config), int(context.node_config["partition-id"])
 
 
 class Learner(NumPyClient):

@@ -50,22 +50,23 @@ def run_trials(
         Of MNIST's files; "": the usual place.
     """
     folder = absolute(data_dir)
-    data = RunConfig.parse({"mode": settings["mode"], "data-dir": folder})
-    cost = problem.total_samples / total_samples(data)
+    cost = problem.total_samples / total_samples(RunConfig(mode=settings["mode"], data_dir=folder))
     screen = Console(stderr=True, highlight=False)
     with tempfile.TemporaryDirectory(prefix="mel-trials-") as scratch, progress(screen, "cells") as show:
         fleet = Path(scratch) / "fleet.toml"
         fleet.write_text(write_fleet(scaled(names, problem, cost)), encoding="utf-8")
-        base = {
-            **settings,
-            "data-dir": folder,
-            "learners": len(problem),
-            "cycle-time": problem.cycle_time_s,
-            "fleet": str(fleet),
-            "min-samples": max(1, round(problem.min_samples / cost)),
-        }
         every = [
-            Cell.parse({**base, "scheme": "ha-asyn" if c else "ha-sync", "staleness": c, "seed": seed})
+            Cell(
+                **settings,
+                scheme="ha-asyn" if c else "ha-sync",
+                staleness=c,
+                seed=seed,
+                data_dir=folder,
+                learners=len(problem),
+                cycle_time=problem.cycle_time_s,
+                fleet=str(fleet),
+                min_samples=max(1, round(problem.min_samples / cost)),
+            )
             for c, seed in cells
         ]
         results = Results(Path(scratch))

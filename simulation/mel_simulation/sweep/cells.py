@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -28,9 +27,7 @@ BASELINES = ("", "fedavg")
 class Cell(RunConfig):
     """One run of a sweep: options of a simulation, and some of its own."""
 
-    average: str = option(
-        "data", "how models are averaged: by samples, or by FedNova's rule", choices=AVERAGES
-    )
+    average: str = option("data", "weighted by samples, or by FedNova's rule", AVERAGES)
     baseline: str = option("", "in place of the scheme", BASELINES)
     epochs: int = option(5, "of the baseline", least=1)
 
@@ -85,9 +82,10 @@ def read_sweep(path: Path, data_dir: str = "") -> list[Cell]:
     base |= {"data-dir": data_dir} if data_dir else {}
     cells: dict[str, Cell] = {}
     for number_, grid in enumerate(grids, start=1):
-        for values in _combinations(grid):
+        lists = [value if isinstance(value, list) else [value] for value in grid.values()]
+        for values in product(*lists):
             try:
-                cell = Cell.parse({**base, **values})
+                cell = Cell.parse({**base, **dict(zip(grid, values, strict=True))})
             except InputError as error:
                 error.where = f"{path}, grid {number_}"
                 raise
@@ -98,9 +96,3 @@ def read_sweep(path: Path, data_dir: str = "") -> list[Cell]:
 def profiles() -> dict[str, Path]:
     """Return the sweeps of the package."""
     return {path.stem: path for path in sorted((Path(__file__).parent / "profiles").glob("*.toml"))}
-
-
-def _combinations(grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    lists = {key: value if isinstance(value, list) else [value] for key, value in grid.items()}
-    for values in product(*lists.values()):
-        yield dict(zip(lists, values, strict=True))
