@@ -11,14 +11,14 @@ from mel_simulation.scenario import job
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.job import learners_of, names_of
 
-from flwr_mel.allocation import Infeasible, allocate
+from flwr_mel.allocation import Infeasible
 from flwr_mel.devices import Measured
 from flwr_mel.paper import paper_fleet
 from flwr_mel.tools.fleetfile import Fleet, write_fleet, write_fleet_csv
 
 
 def test_the_fleet_follows_from_seed_and_cycle():
-    config = RunConfig(learners=20)
+    config = RunConfig()
     assert learners_of(config, 3) == learners_of(replace(config, cycles=99), 3)
     assert learners_of(config, 3) != learners_of(replace(config, seed=1), 3)
     limits = [[d.energy_limit_j for d in learners_of(config, cycle)] for cycle in (1, 2)]
@@ -28,7 +28,7 @@ def test_the_fleet_follows_from_seed_and_cycle():
 
 
 def test_learners_declare_what_they_can_and_hold():
-    config = RunConfig(learners=20, mode="fl", alpha=0.5)
+    config = RunConfig(mode="fl", alpha=0.5)
     words = job.capability(config, 4, 3)
     assert words["mel-learner"] == learners_of(config, 3)[4].name
     assert words["mel-energy-limit-j"] == learners_of(config, 3)[4].energy_limit_j
@@ -55,7 +55,7 @@ def test_fleets_from_files(tmp_path):
 
 
 def test_the_subset_is_costed_like_the_papers_samples():
-    config = RunConfig(learners=20)
+    config = RunConfig()
     assert (job.total_samples(config), job.min_samples(config), job.batch_size(config)) == (4000, 7, 16)
     assert job.workload_of(config).operations_per_sample == 15 * 1_123_736
     assert job.total_samples(replace(config, mode="fl")) == 2000
@@ -72,18 +72,13 @@ def test_partitions_are_kept_for_other_processes(monkeypatch):
 
 
 def test_problems_of_a_run():
-    problem = job.problem_of(RunConfig(mode="fl", alpha=0.5, learners=20), 1)
-    held = [len(job.local_indices(RunConfig(mode="fl", alpha=0.5, learners=20), k)) for k in range(20)]
-    assert problem.max_samples.tolist() == held
-    order = list(range(19, -1, -1))
-    turned = job.problem_of(RunConfig(learners=20), 1, order)
-    assert (
-        turned.coefficients.c2.tolist()
-        == job.problem_of(RunConfig(learners=20), 1).coefficients.c2.tolist()[::-1]
-    )
-    unaware = RunConfig(scheme="hu-sync", learners=20)
+    config = RunConfig(mode="fl", alpha=0.5)
+    held = [len(job.local_indices(config, k)) for k in range(20)]
+    assert job.problem_of(config, 1).max_samples.tolist() == held
+    straight, turned = (job.problem_of(RunConfig(), 1, order) for order in (None, range(19, -1, -1)))
+    assert turned.coefficients.c2.tolist() == straight.coefficients.c2.tolist()[::-1]
     with pytest.raises(Infeasible):
-        allocate(job.problem_of(unaware, 1), unaware.scheme_object().solver)
+        job.check_feasible(RunConfig(scheme="hu-sync"))
 
 
 class FakeGrid:

@@ -33,22 +33,17 @@ def assert_close(ours, theirs):
 
 
 @pytest.mark.parametrize("n", [1, 10, 64, 65, 256, 300])
-def test_same_weights_as_autograd(n):
+@pytest.mark.parametrize(
+    ("layers", "batch", "lr"),
+    [(LAYERS, 64, 0.04), ((784, 10), 32, 0.1), ((784, 17, 10), 32, 0.1), ((784, 5, 6, 7, 8, 12), 32, 0.1)],
+)
+def test_same_weights_as_autograd(n, layers, batch, lr):
     x, y = shard(n)
-    start = initial_weights(0)
-    ours, loss = train(start, x, y, 3, rng=rng())
-    theirs, their_loss = reference_train(start, x, y, 3, rng=rng())
+    start = initial_weights(1, layers)
+    ours, loss = train(start, x, y, 2, batch=batch, lr=lr, rng=rng())
+    theirs, their_loss = reference_train(start, x, y, 2, batch=batch, lr=lr, rng=rng())
     assert_close(ours, theirs)
     assert loss == pytest.approx(their_loss, rel=1e-4)
-
-
-@pytest.mark.parametrize("layers", [(784, 10), (784, 17, 10), (784, 5, 6, 7, 8, 12)])
-def test_other_layers_batches_and_rates(layers):
-    x, y = shard(150)
-    start = initial_weights(1, layers)
-    ours, _ = train(start, x, y, 2, batch=32, lr=0.1, rng=rng(1))
-    theirs, _ = reference_train(start, x, y, 2, batch=32, lr=0.1, rng=rng(1))
-    assert_close(ours, theirs)
 
 
 def test_dense_and_empty_images():
@@ -137,13 +132,11 @@ def test_accuracy_on_the_embedded_digits():
 
 
 def test_evaluate_in_chunks_matches_torch():
-    d = embedded()
-    weights = initial_weights(0)
+    d, weights = embedded(), initial_weights(0)
     h = torch.tensor(d.train_x).float() / 255
     for i in range(0, 8, 2):
-        h = torch.nn.functional.linear(
-            h.relu() if i else h, torch.tensor(weights[i]), torch.tensor(weights[i + 1])
-        )
+        w, b = map(torch.tensor, weights[i : i + 2])
+        h = torch.nn.functional.linear(h.relu() if i else h, w, b)
     y = torch.tensor(d.train_y).long()
     loss, accuracy = evaluate(weights, d.train_x, d.train_y)
     assert loss == pytest.approx(torch.nn.functional.cross_entropy(h, y).item(), rel=1e-5)

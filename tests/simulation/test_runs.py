@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.ports import free_port
+from tests.processes import end
 from tests.simulation.tools import CYCLES, assert_same, command, records
 from tests.waiting import PATIENCE_S, wait_for
 
@@ -122,12 +123,7 @@ def superlink(space: Path, address: str):
         wait_for(healthy)
         yield environment
     finally:
-        family = psutil.Process(process.pid).children(recursive=True)
-        process.terminate()
-        process.wait(PATIENCE_S)
-        psutil.wait_procs(family, timeout=10)
-        for each in (p for p in family if p.is_running()):
-            each.kill()
+        end(process)
 
 
 def test_flwr_run_gives_the_same_bits(straight, cluster):
