@@ -76,7 +76,7 @@ def test_options_that_would_do_nothing_are_refused(idle, says):
 
 BAD = [
     ({"scheme": "random"}, "scheme must be one of ha-asyn, ha-sync, hu-asyn, hu-sync"),
-    ({"handout": "random"}, "handout must be one of"),
+    ({"dataset": "cifar"}, "dataset must be one of mnist, fashion-mnist"),
     ({"cycles": 0}, "cycles must be"),
     ({"cycle-time": -5.0}, "cycle_time must be"),
     ({"energy": -1.0}, "energy must be"),

@@ -42,7 +42,7 @@ class RunConfig:
         "rate: short cycles whose T follows from the costs",
         (*SchemeName, RATE),
     )
-    mode: str = option("pl", "pl: the server ships samples; fl: data stay with the learners", ("pl", "fl"))
+    mode: str = option("pl", "pl: parallelized, samples are shipped; fl: federated, data stay", ("pl", "fl"))
     cycles: int = option(12, "global cycles", least=1)
     cycle_time: float = option(10.0, "T, seconds; with rate the time that energy limits are for", above=0)
     energy: float = option(10.0, "mean energy limit E per learner and cycle, joules; 0: no limits", least=0)
@@ -56,7 +56,7 @@ class RunConfig:
     data_dir: str = option("", "directory of idx files; empty: cache, download, embedded subset")
     alpha: float = option(0.0, "FL: Dirichlet concentration of the labels over the learners; 0: IID", least=0)
     samples: int = option(0, "d per cycle; 0: all training data, in FL half of them", least=0)
-    min_samples: int = option(0, "d_l; 0: 100 per 60,000 samples, at most half an equal share", least=0)
+    min_samples: int = option(0, "smallest batch d_l; 0: 100 per 60,000 or half an equal share", least=0)
     batch_size: int = option(0, "mini-batch of the learners' SGD; 0: 64, on the embedded subset 16", least=0)
     learning_rate: float = option(0.04, "learning rate of the learners' SGD", above=0)
     optimizer: str = option("average", "on the server: average, or adam (FedAdam)", ("average", "adam"))
