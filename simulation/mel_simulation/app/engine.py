@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +57,14 @@ def engine(config: RunConfig, ray_address: str) -> Iterator[subprocess.Popen[byt
 
 def run(config: RunConfig) -> None:
     """Run the app through Flower's `run_simulation`."""
-    from flwr.app import Context  # noqa: PLC0415
-    from flwr.serverapp import Grid, ServerApp  # noqa: PLC0415
+    from flwr.serverapp import ServerApp  # noqa: PLC0415
     from flwr.simulation import run_simulation  # noqa: PLC0415
 
     from mel_simulation.app.client_app import client_app  # noqa: PLC0415
     from mel_simulation.app.server_app import simulate  # noqa: PLC0415
 
     server = ServerApp()
-
-    @server.main()
-    def main(grid: Grid, context: Context) -> None:
-        simulate(config, grid, context)
-
+    server.main()(partial(simulate, config))
     resources: dict[str, Any] = {"num_cpus": 1, "num_gpus": 0.0}
     run_simulation(
         server_app=server,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from functools import partial
 from logging import INFO, WARNING
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,8 +87,8 @@ class Model:
         return {"loss": loss, "accuracy": accuracy}
 
 
-def simulate(config: RunConfig, grid: Grid, context: Context) -> Path:
-    """Run the configured cycles and write a report; return the run directory.
+def simulate(config: RunConfig, grid: Grid, context: Context) -> None:
+    """Run the configured cycles and write a report.
 
     Parameters
     ----------
@@ -109,7 +108,6 @@ def simulate(config: RunConfig, grid: Grid, context: Context) -> Path:
         drive = _by_message if config.api == "message" else _by_classic
         drive(config, grid, context, run, model)
     _conclude(config, run, model)
-    return run.path
 
 
 def _asked(config: RunConfig) -> dict[str, Any]:
