@@ -21,7 +21,7 @@ from mel_simulation.scenario.network import initial_weights, train
 from mel_simulation.sweep.cells import Cell, read_sweep
 from mel_simulation.sweep.results import Results
 from mel_simulation.sweep.run import sweep
-from mel_simulation.sweep.schedule import Schedule, plan_schedule
+from mel_simulation.sweep.schedule import PlannedCycle, plan_cycles
 
 from bench.tables import arguments, save
 
@@ -70,7 +70,7 @@ def measure(scratch: Path, data_dir: str, cycles: int) -> dict[str, float]:
     path = scratch / "sweep.toml"
     path.write_text(SWEEP.format(cycles=cycles), encoding="utf-8")
     cells = read_sweep(path, data_dir)
-    dataset_of(cells[0].config)
+    dataset_of(cells[0])
     workers, shown = os.cpu_count() or 1, dict[str, float]()
 
     def show(phase: str, *_: int) -> None:
@@ -78,8 +78,7 @@ def measure(scratch: Path, data_dir: str, cycles: int) -> dict[str, float]:
 
     sweep(cells, Results(scratch / "out"), show)
     end = time.perf_counter()
-    schedules = [(cell, plan_schedule(cell)) for cell in cells]
-    trainings = list({schedule.signature(cell): _jobs(schedule) for cell, schedule in schedules}.values())
+    trainings = [_jobs(plan_cycles(cell)) for cell in cells]
     # Not forked: torch's threads do not survive that. No process begins before all are ready.
     with multiprocessing.get_context("spawn").Pool(workers, _ready, (cells[0],)) as processes:
         processes.map(_warm, range(4 * workers), chunksize=1)
@@ -88,17 +87,16 @@ def measure(scratch: Path, data_dir: str, cycles: int) -> dict[str, float]:
         together = time.perf_counter() - together
     return {
         "cells": len(cells),
-        "trainings": len(trainings),
         "cycles": cycles,
         "workers": workers,
-        "start_s": shown["training"] - shown["starting Ray"],
-        "cells_s": end - shown["training"],
+        "start_s": shown["computing"] - shown["starting Ray"],
+        "cells_s": end - shown["computing"],
         "bare_s": together,
     }
 
 
-def _jobs(schedule: Schedule) -> list[Job]:
-    return [(t.epochs, t.samples, t.seed) for cycle in schedule.cycles for t in cycle.tasks]
+def _jobs(cycles: list[PlannedCycle]) -> list[Job]:
+    return [(t.epochs, t.samples, t.seed) for cycle in cycles for t in cycle.tasks]
 
 
 _cell: list[Cell] = []
@@ -106,7 +104,7 @@ _cell: list[Cell] = []
 
 def _ready(cell: Cell) -> None:
     _cell.append(cell)
-    dataset_of(cell.config)
+    dataset_of(cell)
 
 
 def _warm(_: int) -> None:
@@ -116,10 +114,10 @@ def _warm(_: int) -> None:
 def bare(jobs: list[Job]) -> None:
     """Train as every task says, on any samples: which ones does not matter."""
     [cell] = _cell
-    data, weights = dataset_of(cell.config), initial_weights(0)
+    data, weights = dataset_of(cell), initial_weights(0)
     for epochs, samples, seed in jobs:
         x, y = data.train_x[:samples], data.train_y[:samples]
-        train(weights, x, y, epochs, batch=batch_size(cell.config), rng=np.random.default_rng(seed))
+        train(weights, x, y, epochs, batch=batch_size(cell), rng=np.random.default_rng(seed))
 
 
 def section(r: dict[str, Any]) -> str:

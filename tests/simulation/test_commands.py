@@ -29,10 +29,7 @@ pytestmark = [
         (["--energy", "1", "--energy-spread", "0.1"], 3, "The largest --samples that fits:"),
         (["--samples", "5000"], 2, "samples must be at most the 4000 training samples, got 5000"),
         (["--min-samples", "500"], 3, "lower --min-samples"),
-        (["--learners", "0"], 2, "--learners must be at least 1"),
-        (["--cpus-per-learner", "0"], 2, "--cpus-per-learner must be"),
-        (["--cpus-per-learner", "1000"], 2, "--cpus-per-learner must be at most"),
-        (["--cpus-per-learner", "0.5", "--ray-address", "127.0.0.1:1"], 2, "a whole number on a Ray cluster"),
+        (["--learners", "0"], 2, "--learners must be an integer from 1"),
         (["--cycles", "x"], 2, "--cycles"),
         (["--no-such-option"], 2, "No such option"),
     ],
@@ -45,14 +42,13 @@ def test_what_cannot_work_fails_before_anything_starts(arguments, code, says, tm
 
 def test_run_directories_that_will_not_do(tmp_path):
     (tmp_path / "file").write_text("")
-    assert "--run-dir must be a directory" in cli("--run-dir", tmp_path / "file", code=4)
+    assert "A file exists where a directory is needed" in cli("--run-dir", tmp_path / "file", code=4)
     run = finished(tmp_path / "old")
     before = {p.name: p.read_bytes() for p in run.path.rglob("*.*")}
     assert "which holds a run" in cli("--run-dir", run.path, code=2)
     assert "has no config.json" in cli("--run-dir", tmp_path / "empty", "--resume", code=2)
-    assert "--seed must be 0 as in the run so far" in cli(
-        "--run-dir", run.path, "--resume", "--seed", 1, code=2
-    )
+    other = ("--run-dir", run.path, "--resume", "--seed", 1)
+    assert "--seed must be 0 as in the run so far" in cli(*other, code=2)
     assert before == {p.name: p.read_bytes() for p in run.path.rglob("*.*")}
     for file in run.checkpoints.glob("round-*"):
         file.unlink()
@@ -60,20 +56,11 @@ def test_run_directories_that_will_not_do(tmp_path):
     assert len(run.records()) == 3
 
 
-def test_a_resumed_run_keeps_the_cycles_it_has(tmp_path):
-    run = finished(tmp_path / "run", cycles=3)
-    before = {p.name: p.read_bytes() for p in run.path.rglob("*.*")}
-    said = cli("--run-dir", run.path, "--resume", "--cycles", 2, code=2)
-    assert "--cycles must be at least 3, the cycles that the run has done, got 2" in said
-    assert before == {p.name: p.read_bytes() for p in run.path.rglob("*.*")}
-
-
 def test_options_that_would_do_nothing_are_refused(tmp_path):
     fleet = tmp_path / "fleet.toml"
     fleet.write_text(write_fleet(Fleet(paper_fleet(np.random.default_rng(5), 6))))
     assert "--learners must be 6, as many as" in cli("--fleet", fleet, "--learners", 7, code=2)
     assert "--energy must be left out with a fleet" in cli("--fleet", fleet, "--energy", 20, code=2)
-    assert "--alpha must be left out in mode pl" in cli("--alpha", 0.5, code=2)
 
 
 def test_choices_are_offered_for_completion():

@@ -44,14 +44,13 @@ def test_the_page_has_the_table(options):
 def test_the_command_has_an_option_for_each():
     command = typer.main.get_command(simulate.app)
     mine = {p.name: p for p in command.params}
-    assert set(mine) - {each.name for each in declared()} == {"cpus_per_learner", "ray_address"}
+    assert set(mine) - {each.name for each in declared()} == {"ray_address"}
     for each in declared():
         assert mine[each.name].opts == [f"--{each.key}"]
         assert mine[each.name].help.startswith(each.text), each.name
         choices = getattr(mine[each.name].type, "choices", ())
         assert tuple(choices) == each.choices
-        # The command line brings its own federation, of the paper's size; `flwr run` takes the one there is.
-        assert mine[each.name].default == (20 if each.name == "learners" else each.default)
+        assert mine[each.name].default == each.default
 
 
 IDLE = [
@@ -77,7 +76,7 @@ def test_options_that_would_do_nothing_are_refused(idle, says):
 
 BAD = [
     ({"scheme": "random"}, "scheme must be one of ha-asyn, ha-sync, hu-asyn, hu-sync"),
-    ({"handout": "random"}, "handout must be one of"),
+    ({"dataset": "cifar"}, "dataset must be one of mnist, fashion-mnist"),
     ({"cycles": 0}, "cycles must be"),
     ({"cycle-time": -5.0}, "cycle_time must be"),
     ({"energy": -1.0}, "energy must be"),

@@ -20,12 +20,8 @@ FULL_MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
 def contents():
     """Four small files of real digits."""
     d = embedded()
-    arrays = (
-        d.train_x[:50].reshape(-1, 28, 28),
-        d.train_y[:50],
-        d.test_x[:20].reshape(-1, 28, 28),
-        d.test_y[:20],
-    )
+    images = [x.reshape(-1, 28, 28) for x in (d.train_x[:50], d.test_x[:20])]
+    arrays = (images[0], d.train_y[:50], images[1], d.test_y[:20])
     heads = [struct.pack(f">{1 + a.ndim}I", 0x0800 + a.ndim, *a.shape) for a in arrays]
     return {name: head + a.tobytes() for name, head, a in zip(FILES, heads, arrays, strict=True)}
 
@@ -40,10 +36,8 @@ def write(directory, files, gz=False):
 
 def assert_small(d):
     full = embedded()
-    np.testing.assert_array_equal(d.train_x, full.train_x[:50])
-    np.testing.assert_array_equal(d.train_y, full.train_y[:50])
-    np.testing.assert_array_equal(d.test_x, full.test_x[:20])
-    np.testing.assert_array_equal(d.test_y, full.test_y[:20])
+    for name, n in (("train_x", 50), ("train_y", 50), ("test_x", 20), ("test_y", 20)):
+        np.testing.assert_array_equal(getattr(d, name), getattr(full, name)[:n])
     assert not d.embedded
 
 
@@ -63,8 +57,6 @@ def test_where_the_subset_will_not_do_the_remedy_is_named():
         load("mnist", offline_ok=False)
     with pytest.raises(DataError, match=r"fashion-mnist is not available.*train-images-idx3-ubyte"):
         load("fashion-mnist")
-    with pytest.raises(ValueError, match=r"dataset must be one of mnist, fashion-mnist, got 'cifar'"):
-        load("cifar")
 
 
 @pytest.mark.parametrize("gz", [False, True])
@@ -83,19 +75,17 @@ def test_the_cache_is_used_when_complete(tmp_path):
     assert load("mnist").embedded
 
 
+SMALLER = struct.pack(">4I", 0x803, 20, 14, 28)
+
+
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
         (0, lambda c: c[:-100], "cannot be read"),
         (0, lambda c: c[:7], "cannot be read"),
-        (1, lambda c: b"\x1f\x8b\x08\x08" + c[4:], "cannot be read"),
         (1, lambda c: c[:-1] + b"\x0a", "with labels 0 to 9"),
         (1, lambda c: struct.pack(">2I", 0x801, 49) + c[9:], "does not hold 28x28 images"),
-        (
-            2,
-            lambda c: struct.pack(">4I", 0x803, 20, 14, 28) + c[16 : 16 + 20 * 14 * 28],
-            "does not hold 28x28",
-        ),
+        (2, lambda c: SMALLER + c[16 : 16 + 20 * 14 * 28], "does not hold 28x28"),
     ],
 )
 def test_damaged_files(tmp_path, name, change, message):
@@ -105,13 +95,12 @@ def test_damaged_files(tmp_path, name, change, message):
         load("mnist", write(tmp_path / "d", files))
 
 
-def test_missing_and_damaged_archives(tmp_path):
+def test_missing_files_and_damaged_archives(tmp_path):
     with pytest.raises(DataError, match="has neither train-images-idx3-ubyte nor"):
         load("mnist", tmp_path)
-    directory = write(tmp_path / "d", contents(), gz=True)
-    (directory / f"{FILES[0]}.gz").write_bytes(b"no gzip")
+    (tmp_path / f"{FILES[0]}.gz").write_bytes(b"no gzip")
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz cannot be read.*Fetch it again"):
-        load("mnist", directory)
+        load("mnist", tmp_path)
 
 
 @pytest.fixture

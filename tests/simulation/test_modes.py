@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 from mel_simulation.paper.on_engine import collected
+from mel_simulation.scenario.job import names_of
 from mel_simulation.sweep.cells import Cell
-from mel_simulation.sweep.schedule import plan_schedule
+from mel_simulation.sweep.schedule import plan_cycles
 from mel_simulation.sweep.training import train_cell
 
 from tests.simulation.tools import CYCLES, assert_same, records
@@ -37,15 +38,15 @@ def test_rate_on_the_engine_is_the_planned_sweep(play):
     run = play("rate", **options)
     found, row = records(run), collected(run)
     cell = Cell.parse({**options, "learners": 20, "average": "nova"})
-    schedule = plan_schedule(cell)
-    for record, cycle in zip(found, schedule.cycles, strict=True):
+    cycles, names = plan_cycles(cell), names_of(cell)
+    for record, cycle in zip(found, cycles, strict=True):
         asked = {row["learner"]: (row["epochs"], row["samples"]) for row in record["learners"]}
-        assert asked == {schedule.names[t.learner]: (t.epochs, t.samples) for t in cycle.tasks}
+        assert asked == {names[int(t.node)]: (t.epochs, t.samples) for t in cycle.tasks}
         assert record["makespan_s"] == pytest.approx(cycle.facts["makespan_s"])
         assert len(asked) == 20
         length = record["cycle_time_s"]
         assert all(row["time_s"] <= length for row in record["learners"])
-    trained = train_cell(cell, schedule)
+    trained = train_cell(cell, cycles)
     reached = [record["metrics"]["accuracy"] for record in found]
     assert reached == pytest.approx(trained["accuracy"], abs=0.01)
     assert reached[-1] > reached[0]

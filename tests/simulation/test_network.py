@@ -10,7 +10,7 @@ import torch
 from mel_simulation.scenario.data import embedded, load
 from mel_simulation.scenario.network import LAYERS, evaluate, initial_weights, train
 
-from bench.training import measure, reference_train
+from bench.training import reference_train
 
 FULL_MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
 
@@ -33,22 +33,17 @@ def assert_close(ours, theirs):
 
 
 @pytest.mark.parametrize("n", [1, 10, 64, 65, 256, 300])
-def test_same_weights_as_autograd(n):
+@pytest.mark.parametrize(
+    ("layers", "batch", "lr"),
+    [(LAYERS, 64, 0.04), ((784, 10), 32, 0.1), ((784, 17, 10), 32, 0.1), ((784, 5, 6, 7, 8, 12), 32, 0.1)],
+)
+def test_same_weights_as_autograd(n, layers, batch, lr):
     x, y = shard(n)
-    start = initial_weights(0)
-    ours, loss = train(start, x, y, 3, rng=rng())
-    theirs, their_loss = reference_train(start, x, y, 3, rng=rng())
+    start = initial_weights(1, layers)
+    ours, loss = train(start, x, y, 2, batch=batch, lr=lr, rng=rng())
+    theirs, their_loss = reference_train(start, x, y, 2, batch=batch, lr=lr, rng=rng())
     assert_close(ours, theirs)
     assert loss == pytest.approx(their_loss, rel=1e-4)
-
-
-@pytest.mark.parametrize("layers", [(784, 10), (784, 17, 10), (784, 5, 6, 7, 8, 12)])
-def test_other_layers_batches_and_rates(layers):
-    x, y = shard(150)
-    start = initial_weights(1, layers)
-    ours, _ = train(start, x, y, 2, batch=32, lr=0.1, rng=rng(1))
-    theirs, _ = reference_train(start, x, y, 2, batch=32, lr=0.1, rng=rng(1))
-    assert_close(ours, theirs)
 
 
 def test_dense_and_empty_images():
@@ -61,7 +56,7 @@ def test_dense_and_empty_images():
 
 
 def test_short_last_batch_takes_a_step_of_its_share():
-    """One sample alone: its step is 1/64 of the full one, and the gradient is that of finite differences."""
+    """One sample alone: its step is 1/64 of the full one."""
     x, y = shard(1)
     start = initial_weights(0)
     short, loss = train(start, x, y, 1, rng=rng())
@@ -69,14 +64,6 @@ def test_short_last_batch_takes_a_step_of_its_share():
     for w, a, b in zip(start, short, full, strict=True):
         np.testing.assert_allclose((b - w) / 64, a - w, atol=3e-7)
     assert loss == pytest.approx(evaluate(start, x, y)[0], rel=1e-5)
-    gradient = (start[-1] - full[-1]).astype(float) / 0.04
-    for k in range(10):
-        values = []
-        for h in (1e-2, -1e-2):
-            moved = [w.copy() for w in start]
-            moved[-1][k] += h
-            values.append(evaluate(moved, x, y)[0])
-        assert gradient[k] == pytest.approx((values[0] - values[1]) / 2e-2, abs=1e-4)
 
 
 def test_weights_of_blank_pixels_stay_and_input_is_untouched():
@@ -145,23 +132,15 @@ def test_accuracy_on_the_embedded_digits():
 
 
 def test_evaluate_in_chunks_matches_torch():
-    d = embedded()
-    weights = initial_weights(0)
+    d, weights = embedded(), initial_weights(0)
     h = torch.tensor(d.train_x).float() / 255
     for i in range(0, 8, 2):
-        h = torch.nn.functional.linear(
-            h.relu() if i else h, torch.tensor(weights[i]), torch.tensor(weights[i + 1])
-        )
+        w, b = map(torch.tensor, weights[i : i + 2])
+        h = torch.nn.functional.linear(h.relu() if i else h, w, b)
     y = torch.tensor(d.train_y).long()
     loss, accuracy = evaluate(weights, d.train_x, d.train_y)
     assert loss == pytest.approx(torch.nn.functional.cross_entropy(h, y).item(), rel=1e-5)
     assert accuracy == pytest.approx((h.argmax(1) == y).double().mean().item(), abs=1e-3)
-
-
-def test_bench_reports_a_ratio():
-    result = measure(samples=640, epochs=1, repeats=1)
-    assert result["ratio"] > 0
-    assert result["ours_us"] > 0
 
 
 @pytest.mark.skipif(not FULL_MNIST.is_dir(), reason="the full MNIST is not here")

@@ -8,16 +8,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from mel_simulation.app.run_dir import RunDir, describe_run
-from mel_simulation.cli import live
+from mel_simulation.app.run_dir import RunDir
+from mel_simulation.cli import running
 from mel_simulation.scenario import job
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.data import embedded
 from mel_simulation.scenario.network import initial_weights
 from rich.console import Console
 
-from flwr_mel.paper import PAPER_CLASSES
+from flwr_mel.paper import PAPER_CLASSES, paper_fleet
 from flwr_mel.records import JsonlWriter
+from flwr_mel.tools.fleetfile import Fleet, write_fleet
 from tests.simulation.tools import cli, finished, record
 
 
@@ -31,7 +32,7 @@ def test_what_a_run_leaves(tmp_path):
     facts = run.facts()
     assert RunConfig.parse(facts["config"]).cycles == 3
     assert {"python", "flwr-mel", "flwr", "torch"} <= set(facts["versions"])
-    assert facts["data"] == {"source": embedded().source, "train": 4000, "test": 1000}
+    assert (facts["data"], facts["source"]) == ({"train": 4000, "test": 1000}, embedded().source)
     assert {d["name"].rpartition("-")[0] for d in facts["fleet"]} == set(PAPER_CLASSES)
 
 
@@ -48,26 +49,25 @@ def test_resume_cuts_the_records_to_the_checkpoint(tmp_path):
 def test_resume_refuses_another_run(tmp_path, monkeypatch):
     run = finished(tmp_path / "run")
 
-    def check(other=None, **change):
-        config = RunConfig(learners=20, run_dir=str(run.path), resume=True, **change)
-        run.check_same({**describe_run(config), **(other or {})})
+    def resume(**change):
+        run.start(RunConfig(run_dir=str(run.path), resume=True, **change))
 
-    check(cycles=50, target_accuracy=0.9)
+    resume(cycles=50, target_accuracy=0.9)
+    before = {path: path.read_bytes() for path in run.path.rglob("*.*")}
     with pytest.raises(ValueError, match="staleness must be 2 as in the run so far, got 3"):
-        check(staleness=3)
-    with pytest.raises(
-        ValueError, match="cycles must be at least 3, the cycles that the run has done, got 2"
-    ):
-        check(cycles=2)
-    with pytest.raises(ValueError, match="got other learners"):
-        check({"fleet": []})
+        resume(staleness=3)
+    (tmp_path / "fleet.toml").write_text(write_fleet(Fleet(paper_fleet(np.random.default_rng(5), 20))))
+    with pytest.raises(ValueError, match="fleet must be as in the run so far, got other learners"):
+        resume(fleet=str(tmp_path / "fleet.toml"))
     small = replace(embedded(), train_x=embedded().train_x[:100], train_y=embedded().train_y[:100])
-    monkeypatch.setitem(job._loaded, ("mnist", ""), small)
-    with pytest.raises(ValueError, match="dataset must be as in the run so far"):
-        check()
+    with monkeypatch.context() as patch:
+        patch.setitem(job.loaded, ("mnist", ""), small)
+        with pytest.raises(ValueError, match="data must be as in the run so far, got other samples"):
+            resume()
+    assert before == {path: path.read_bytes() for path in before}
     run.records_file.write_text("")
     with pytest.raises(ValueError, match="got 0 cycles on record and a checkpoint after 3"):
-        check()
+        resume()
 
 
 def test_names_of_new_run_directories():
@@ -86,15 +86,15 @@ def test_a_run_is_shown_until_it_ends(tmp_path, monkeypatch, terminal):
             JsonlWriter(run.records_file)(record(look - 1))
         return 0 if look == 4 else None
 
-    monkeypatch.setattr(live.time, "sleep", lambda _: None)
+    monkeypatch.setattr(running.time, "sleep", lambda _: None)
     screen = Console(file=out, force_terminal=terminal, width=120, height=40, highlight=False)
-    live.follow(screen, run, 3, SimpleNamespace(poll=poll), done=1)
+    running.follow(screen, run, 3, SimpleNamespace(poll=poll), done=1)
     text = out.getvalue()
     assert "starting Flower's engine" in text
     assert "cycle 1 of 3" not in text  # done before
     assert "cycle 3 of 3: accuracy 53.00 %, 1 of 2 learners, 3 to 3 epochs" in text
     assert ("skipped: deadline" in text) is terminal
-    live.conclude(screen, run, 12.0)
+    running.conclude(screen, run, 12.0)
     assert "best accuracy 53.00 %, 12 s of wall time" in out.getvalue()
 
 

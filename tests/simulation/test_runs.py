@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.ports import free_port
+from tests.processes import end
 from tests.simulation.tools import CYCLES, assert_same, command, records
 from tests.waiting import PATIENCE_S, wait_for
 
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.engine
 def interrupted(space, env) -> tuple[Path, list[dict]]:
     """A run on its own Ray, by the classic API, ended by a signal after its first cycle; and its records."""
     run = space / "interrupted"
-    what = ("simulate", "--cycles", CYCLES, "--run-dir", run, "--api", "classic", "--cpus-per-learner", 0.7)
+    what = ("simulate", "--cycles", CYCLES, "--run-dir", run, "--api", "classic")
     process = subprocess.Popen(
         command(*what), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -122,12 +123,7 @@ def superlink(space: Path, address: str):
         wait_for(healthy)
         yield environment
     finally:
-        family = psutil.Process(process.pid).children(recursive=True)
-        process.terminate()
-        process.wait(PATIENCE_S)
-        psutil.wait_procs(family, timeout=10)
-        for each in (p for p in family if p.is_running()):
-            each.kill()
+        end(process)
 
 
 def test_flwr_run_gives_the_same_bits(straight, cluster):

@@ -17,8 +17,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 def seeds_of(name):
     """Return the seeds of a profile by the place of the cell in the paper's grid."""
     found = {}
-    for cell in read_sweep(profiles()[name]):
-        c = cell.config
+    for c in read_sweep(profiles()[name]):
         staleness = 0 if c.scheme.endswith("sync") else c.staleness
         place = (c.scheme[:2].upper(), staleness, c.cycle_time, c.energy)
         found.setdefault(place, set()).add(c.seed)

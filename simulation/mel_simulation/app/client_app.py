@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from flwr.clientapp import ClientApp
 from flwr_mel.clientapp import Assignment, MelMod
 from mel_simulation.scenario import job
 from mel_simulation.scenario.config import RunConfig
-from mel_simulation.scenario.learning import learn
 from mel_simulation.scenario.network import Weights
 
 
@@ -36,21 +34,13 @@ def work(
             f"the server has {there} training samples, this machine {here}: give both the same data-dir"
         )
     weights = [np.asarray(w, dtype=np.float32) for w in weights]  # Flower's FedAdam makes float64 of them
-    new, samples, loss = learn(config, weights, task, learner, batch=int(asked["batch-size"]))
+    new, samples, loss = job.learn(config, weights, task, learner, int(asked["batch-size"]))
     return new, samples, {"loss": loss}
 
 
 def _identity(context: Context) -> tuple[RunConfig, int]:
-    """Return the configuration, with K, and the learner's number."""
-    items = tuple(sorted(context.run_config.items()))
-    config = _config(items, int(context.node_config["num-partitions"]))
-    return config, int(context.node_config["partition-id"])
-
-
-@lru_cache(maxsize=8)
-def _config(items: tuple[tuple[str, Any], ...], learners: int) -> RunConfig:
-    config = RunConfig.parse(dict(items))
-    return replace(config, learners=config.learners or learners)
+    """Return the configuration and the learner's number."""
+    return RunConfig.parse(context.run_config), int(context.node_config["partition-id"])
 
 
 class Learner(NumPyClient):

@@ -7,74 +7,65 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mel_simulation.app.run_dir import RunDir
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.job import dataset_of
 
-#: Seconds that the engine may take to end when it is asked to.
-_PATIENCE_S = 10.0
+#: Seconds that the engine may take to end, by itself after a run and when it is asked to.
+_AFTER_S, _ASKED_S = 60.0, 10.0
 
 
 @contextmanager
-def engine(config: RunConfig, cpus: float, ray_address: str) -> Iterator[subprocess.Popen[bytes]]:
+def engine(config: RunConfig, ray_address: str) -> Iterator[subprocess.Popen[bytes]]:
     """Start the engine; whatever happens, it does not run any more afterwards.
 
     Parameters
     ----------
     config : RunConfig
         The run; `learners` is K, `run_dir` an existing directory, which gets ``flower.log``.
-    cpus : float
-        CPUs per working learner: the number of actors is the machine's CPUs over this.
     ray_address : str
         An existing Ray cluster to join; empty: Ray on this machine.
     """
     env = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-    # An actor has one CPU's worth of work; more threads would slow each other down.
+    # Each actor has one CPU: more threads would slow each other down.
     env |= {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     env |= {"RAY_ADDRESS": ray_address} if ray_address else {}
     if dataset_of(config).embedded:
         env["FLWR_MEL_OFFLINE"] = "1"  # the actors need not try to download again
-    command = [sys.executable, "-m", "mel_simulation.app.engine", json.dumps(config.as_dict()), str(cpus)]
-    error_file(config).unlink(missing_ok=True)
+    command = [sys.executable, "-m", "mel_simulation.app.engine", json.dumps(config.as_dict())]
     with (Path(config.run_dir) / "flower.log").open("wb") as log:
         process = subprocess.Popen(
             command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
         yield process
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_AFTER_S)
     finally:
         process.terminate()
         try:
-            process.wait(_PATIENCE_S)
+            process.wait(_ASKED_S)
         except subprocess.TimeoutExpired:
             process.kill()  # Ray's processes end with it
             process.wait()
 
 
-def error_file(config: RunConfig) -> Path:
-    """Return the file that tells why a run failed."""
-    return Path(config.run_dir) / "error.txt"
-
-
-def run(config: RunConfig, cpus: float) -> None:
+def run(config: RunConfig) -> None:
     """Run the app through Flower's `run_simulation`."""
-    from flwr.app import Context  # noqa: PLC0415
-    from flwr.serverapp import Grid, ServerApp  # noqa: PLC0415
+    from flwr.serverapp import ServerApp  # noqa: PLC0415
     from flwr.simulation import run_simulation  # noqa: PLC0415
 
     from mel_simulation.app.client_app import client_app  # noqa: PLC0415
     from mel_simulation.app.server_app import simulate  # noqa: PLC0415
 
     server = ServerApp()
-
-    @server.main()
-    def main(grid: Grid, context: Context) -> None:
-        simulate(config, grid, context)
-
-    resources: dict[str, Any] = {"num_cpus": cpus, "num_gpus": 0.0}
+    server.main()(partial(simulate, config))
+    resources: dict[str, Any] = {"num_cpus": 1, "num_gpus": 0.0}
     run_simulation(
         server_app=server,
         client_app=client_app(config),
@@ -86,7 +77,7 @@ def run(config: RunConfig, cpus: float) -> None:
 if __name__ == "__main__":
     _config = RunConfig.parse(json.loads(sys.argv[1]))
     try:
-        run(_config, float(sys.argv[2]))
+        run(_config)
     except BaseException as error:
-        error_file(_config).write_text(str(error) or type(error).__name__, encoding="utf-8")
+        RunDir(Path(_config.run_dir)).error.write_text(str(error) or type(error).__name__, encoding="utf-8")
         raise

@@ -20,22 +20,9 @@ from flwr_mel._files import atomically
 from flwr_mel._validate import Phrase, complain
 from flwr_mel.records import CycleRecord, JsonlWriter, read_jsonl
 from mel_simulation.scenario.config import RESUMABLE, RunConfig
-from mel_simulation.scenario.fleet import devices
-from mel_simulation.scenario.job import dataset_of
+from mel_simulation.scenario.job import dataset_of, learners_of
 
 _PACKAGES = ("flwr-mel", "flwr", "numpy", "scipy", "torch", "ray", "cvxpy")
-
-
-def describe_run(config: RunConfig) -> dict[str, Any]:
-    """Return all that a run's results follow from, as config.json has it."""
-    data = dataset_of(config)
-    return {
-        "config": config.as_dict(),
-        "versions": versions(),
-        "fleet": [asdict(device) for device in devices(config, 1)],
-        "data": {"source": data.source, "train": len(data.train_y), "test": len(data.test_y)},
-        "notice": data.notice,
-    }
 
 
 def versions() -> dict[str, str]:
@@ -60,6 +47,7 @@ class RunDir:
         self.path = path
         self.records_file = path / "records.jsonl"
         self.summary = path / "summary.json"
+        self.error = path / "error.txt"
         self.checkpoints = path / "checkpoints"
 
     @classmethod
@@ -70,38 +58,41 @@ class RunDir:
         return cls(Path(config.run_dir) if config.run_dir else Path("runs") / name)
 
     def start(self, config: RunConfig) -> None:
-        """Write config.json; a resumed run must be the same run."""
-        facts = describe_run(config)
+        """Write config.json. Only a resumed run may continue what is there, and it must be the same run."""
+        data = dataset_of(config)
+        facts = {
+            "config": config.as_dict(),
+            "versions": versions(),
+            "fleet": [asdict(device) for device in learners_of(config, 1)],
+            "data": {"train": len(data.train_y), "test": len(data.test_y)},
+            "source": data.source,
+            "notice": data.notice,
+        }
         if config.resume:
-            self.check_same(facts)
-        else:
-            for file in self.checkpoints.glob("round-*"):
-                file.unlink()
+            self._check_same(facts)
+        elif self.records() or self.cycles_done():
+            got = Phrase(f"{self.path}, which holds a run")
+            raise complain("run_dir", Phrase("new, or a run to {}", "resume"), got)
         atomically(self.path / "config.json", lambda f: json.dump(facts, f, indent=2))
-        self.drop_unfinished()
-
-    def drop_unfinished(self) -> None:
-        """Drop the records of cycles beyond the last checkpoint, which are repeated."""
         JsonlWriter(self.records_file).resume(self.cycles_done())
+        self.summary.unlink(missing_ok=True)
+        self.error.unlink(missing_ok=True)
 
-    def check_same(self, facts: Mapping[str, Any]) -> None:
+    def _check_same(self, facts: Mapping[str, Any]) -> None:
         """Refuse to resume a run that is damaged, or with anything that would change its results."""
-        before, remedy = self.facts(), "Leave it out, or start another run."
+        before = self.facts()
         for key, value in facts["config"].items():
             old = before["config"].get(key)
             if key not in RESUMABLE and value != old:
+                remedy = "Leave it out, or start another run."
                 raise complain(key.replace("-", "_"), f"{old!r} as in the run so far", value, remedy)
-        done, recorded, wanted = self.cycles_done(), len(self.records()), facts["config"]["cycles"]
+        for key, what in (("fleet", "learners"), ("data", "samples")):
+            if before[key] != facts[key]:
+                raise complain(key, "as in the run so far", Phrase(f"other {what}"), "Start another run.")
+        done, recorded = self.cycles_done(), len(self.records())
         if recorded < done or (recorded and not done):
             got = Phrase(f"{recorded} cycles on record and a checkpoint after {done}")
             raise complain("run_dir", "a whole run with its checkpoints", got, "Start another run.")
-        if wanted < done:
-            raise complain("cycles", f"at least {done}, the cycles that the run has done", wanted)
-        if before["fleet"] != facts["fleet"]:
-            raise complain("fleet", "as in the run so far", Phrase("other learners"), "Start another run.")
-        if before["data"]["train"] != facts["data"]["train"]:
-            rule = f"as in the run so far, with {before['data']['train']} samples to train"
-            raise complain("dataset", rule, facts["data"]["train"], "Start another run.")
 
     def facts(self) -> dict[str, Any]:
         """Return what `start` wrote into config.json."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from functools import partial
 from logging import INFO, WARNING
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from flwr.common import Scalar, log, ndarrays_to_parameters
 from flwr.server import Server, ServerAppComponents, ServerConfig, SimpleClientManager
 from flwr.server.strategy import FedAdam as ClassicAdam
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAdam, FedAvg
+from flwr.serverapp.strategy import FedAdam
 
 from flwr_mel import server as classic
 from flwr_mel import serverapp as message
@@ -25,15 +23,8 @@ from flwr_mel.records import JsonlWriter, Stopping
 from flwr_mel.tools.report import write_report
 from mel_simulation.app.message_window import Windowed
 from mel_simulation.app.run_dir import RunDir
+from mel_simulation.scenario import job
 from mel_simulation.scenario.config import ADAM, RATE, RunConfig
-from mel_simulation.scenario.job import (
-    batch_size,
-    check_feasible,
-    dataset_of,
-    min_samples,
-    total_samples,
-    workload_of,
-)
 from mel_simulation.scenario.network import Weights, evaluate, initial_weights
 
 app = ServerApp()
@@ -43,47 +34,34 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run one simulation as `flwr run` configures it."""
     config = RunConfig.parse(context.run_config)
-    simulate(replace(config, learners=count_nodes(grid, config.learners)), grid, context)
+    wait_for_nodes(grid, config.learners)
+    simulate(config, grid, context)
 
 
-def count_nodes(grid: Grid, wanted: int, patience_s: float = 60.0) -> int:
-    """Return the number of nodes once all are there: they connect while this app starts.
-
-    Parameters
-    ----------
-    grid : Grid
-        Flower's connection to the nodes.
-    wanted : int
-        How many there must be. 0: as many as there are.
-    patience_s : float
-        How long to wait for them.
-    """
+def wait_for_nodes(grid: Grid, learners: int, patience_s: float = 60.0) -> None:
+    """Wait until the federation has as many nodes as learners: they connect while this app starts."""
     end = time.monotonic() + patience_s
-    seen, before = len(list(grid.get_node_ids())), 0
-    while time.monotonic() < end and not (seen and seen == (wanted or before)):
-        # Without a number to wait for, the same number must be seen twice, some time apart.
-        time.sleep(0.02 if wanted else 0.5)
-        seen, before = len(list(grid.get_node_ids())), seen
-    if not seen or (wanted and seen != wanted):
+    while (seen := len(list(grid.get_node_ids()))) < learners and time.monotonic() < end:
+        time.sleep(0.02)
+    if seen != learners:
         raise ValueError(
-            f"the federation must have as many nodes as learners ({wanted or 'any'}), got {seen}. "
-            f"Try: flwr run simulation --federation-config 'num-supernodes={wanted or 20}'"
+            f"the federation must have as many nodes as learners ({learners}), got {seen}. "
+            f"Try: flwr run simulation --federation-config 'num-supernodes={learners}'"
         )
-    return seen
 
 
 def settings_of(config: RunConfig, run: RunDir) -> dict[str, Any]:
     """Return the keyword arguments of either `MelStrategy`: the paper's costs, limits and weights."""
-    data = dataset_of(config)
+    data = job.dataset_of(config)
     if config.scheme == RATE:
         planned = {"cycle_time_s": "best", "solver": config.rate(), "average": "nova"}
     else:
         scheme = config.scheme_object()
         planned = {"cycle_time_s": config.cycle_time, "solver": scheme.solver, "staleness": scheme.staleness}
-        planned["total_samples"] = total_samples(config)
+        planned["total_samples"] = job.total_samples(config)
     return planned | {
-        "min_samples": min_samples(config),
-        "workload": workload_of(config),
+        "min_samples": job.min_samples(config),
+        "workload": job.workload_of(config),
         "shards": Shards((data.train_x, data.train_y)) if config.mode == "pl" else None,
         "seed": config.seed,
         # The first replies wait for Ray to start. A result must not depend on the wall clock.
@@ -97,19 +75,20 @@ class Model:
     """The newest global model, measured on the test set after every cycle."""
 
     def __init__(self, config: RunConfig) -> None:
-        self.config = config
-        self.first = initial_weights(config.seed)
+        self.data = job.dataset_of(config)
         self.newest: Weights | None = None
 
-    def evaluate(self, weights: Weights) -> tuple[float, float]:
-        """Return loss and accuracy of the model after a cycle."""
+    def measure(self, cycle: int, weights: Weights) -> dict[str, float] | None:
+        """Return loss and accuracy of the model after a cycle; None before the first."""
+        if not cycle:
+            return None
         self.newest = [np.asarray(w, dtype=np.float32) for w in weights]
-        data = dataset_of(self.config)
-        return evaluate(self.newest, data.test_x, data.test_y)
+        loss, accuracy = evaluate(self.newest, self.data.test_x, self.data.test_y)
+        return {"loss": loss, "accuracy": accuracy}
 
 
-def simulate(config: RunConfig, grid: Grid, context: Context) -> Path:
-    """Run the configured cycles and write a report; return the run directory.
+def simulate(config: RunConfig, grid: Grid, context: Context) -> None:
+    """Run the configured cycles and write a report.
 
     Parameters
     ----------
@@ -120,41 +99,36 @@ def simulate(config: RunConfig, grid: Grid, context: Context) -> Path:
     context : Context
         Of the ServerApp.
     """
-    check_feasible(config)  # before it trains
-    data, run, model = dataset_of(config), RunDir.of(config), Model(config)
-    if data.notice:
-        log(WARNING, data.notice)
+    job.check_feasible(config)  # before it trains
+    run, model = RunDir.of(config), Model(config)
+    if model.data.notice:
+        log(WARNING, model.data.notice)
     run.start(config)
     if config.cycles > run.cycles_done():
         drive = _by_message if config.api == "message" else _by_classic
         drive(config, grid, context, run, model)
     _conclude(config, run, model)
-    return run.path
 
 
 def _asked(config: RunConfig) -> dict[str, Any]:
     """Return what every learner receives besides its task."""
-    return {"batch-size": batch_size(config), "train-samples": len(dataset_of(config).train_y)}
+    return {"batch-size": job.batch_size(config), "train-samples": len(job.dataset_of(config).train_y)}
 
 
 def _by_message(config: RunConfig, grid: Grid, _: Context, run: RunDir, model: Model) -> None:
+    adam = config.optimizer == "adam"
+    kind = partial(FedAdam, eta=config.eta, **ADAM) if adam else message.MelFedAvg
     k = config.learners
-    nodes: dict[str, Any] = {"fraction_evaluate": 0.0, "min_train_nodes": k, "min_available_nodes": k}
-    inner: FedAvg = message.MelFedAvg(**nodes)
-    if config.optimizer == "adam":
-        inner = FedAdam(**nodes, eta=config.eta, **ADAM)
+    inner = kind(fraction_evaluate=0.0, min_train_nodes=k, min_available_nodes=k)
     planned = message.MelStrategy(inner, **settings_of(config, run))
-    strategy = Checkpointed(planned, run.checkpoints)
 
     def evaluate_fn(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        if server_round == 0:
-            return None
-        loss, accuracy = model.evaluate(arrays.to_numpy_ndarrays())
-        return MetricRecord({"loss": loss, "accuracy": accuracy})
+        metrics = model.measure(server_round, arrays.to_numpy_ndarrays())
+        return None if metrics is None else MetricRecord({**metrics})
 
-    strategy.start(
+    Checkpointed(planned, run.checkpoints).start(
         Windowed(grid),
-        ArrayRecord(model.first),
+        ArrayRecord(initial_weights(config.seed)),
         num_rounds=config.cycles,
         train_config=ConfigRecord(_asked(config)),
         evaluate_fn=evaluate_fn,
@@ -165,10 +139,8 @@ def _by_classic(config: RunConfig, grid: Grid, context: Context, run: RunDir, mo
     def evaluate_fn(
         server_round: int, parameters: list[Any], _: dict[str, Scalar]
     ) -> tuple[float, dict[str, Scalar]] | None:
-        if server_round == 0:
-            return None
-        loss, accuracy = model.evaluate(parameters)
-        return loss, {"accuracy": accuracy}
+        metrics = model.measure(server_round, parameters)
+        return None if metrics is None else (metrics["loss"], {"accuracy": metrics["accuracy"]})
 
     adam = config.optimizer == "adam"
     kind = partial(ClassicAdam, eta=config.eta, **ADAM) if adam else classic.MelFedAvg
@@ -176,13 +148,12 @@ def _by_classic(config: RunConfig, grid: Grid, context: Context, run: RunDir, mo
         fraction_evaluate=0.0,
         min_fit_clients=config.learners,
         min_available_clients=config.learners,
-        initial_parameters=ndarrays_to_parameters(model.first),
+        initial_parameters=ndarrays_to_parameters(initial_weights(config.seed)),
         evaluate_fn=evaluate_fn,
         on_fit_config_fn=lambda _: _asked(config),
         fit_metrics_aggregation_fn=_mean_loss,
     )
-    planned = classic.MelStrategy(inner, **settings_of(config, run))
-    strategy = Checkpointed(planned, run.checkpoints)
+    strategy = Checkpointed(classic.MelStrategy(inner, **settings_of(config, run)), run.checkpoints)
     server = Server(client_manager=SimpleClientManager(), strategy=strategy)
     server.set_max_workers(config.learners)
     rounds = ServerConfig(num_rounds=strategy.rounds_left(config.cycles))

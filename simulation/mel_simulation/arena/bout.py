@@ -12,9 +12,10 @@ from mel_simulation.arena.audit import audit
 from mel_simulation.arena.rivals import RIVALS
 from mel_simulation.arena.setting import Setting
 from mel_simulation.arena.world import Event, World
+from mel_simulation.ray_session import TaskError
 
 
-class BrokenBout(RuntimeError):
+class BrokenBout(TaskError):
     """The log of a bout contradicts itself: a bug of ours."""
 
 

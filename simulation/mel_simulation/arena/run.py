@@ -19,34 +19,20 @@ from mel_simulation.app.run_dir import versions
 from mel_simulation.arena.bout import Bout, BrokenBout, fight
 from mel_simulation.arena.rivals import RIVALS
 from mel_simulation.arena.setting import Profile, Setting
-from mel_simulation.ray_session import Show, ray_session
-from mel_simulation.sweep.results import read_rows
+from mel_simulation.ray_session import Show, side_by_side
+from mel_simulation.sweep.results import Results
 
-_TICK_S = 0.5
 Outcome = dict[str, Any]
 
 
-class Store:
-    """The directory of an arena.
+class Store(Results):
+    """The directory of an arena: ``arena.jsonl``, and a log of each bout."""
 
-    Parameters
-    ----------
-    path : Path
-        Made when first written to; it gets ``arena.jsonl`` and a log of each bout.
-    known : sequence of Path
-        Other files of results, or their directories, whose bouts need not be held again.
-    """
-
-    def __init__(self, path: Path, known: Sequence[Path] = ()) -> None:
-        self.path, self.file = path, path / "arena.jsonl"
-        own = [path] if self.file.exists() else []
-        self.outcomes: dict[str, Outcome] = {}
-        for row in (row for file in (*own, *known) for row in read_outcomes(file)[1]):
-            self.outcomes.setdefault(row["bout"], row)
+    name, key = "arena.jsonl", "bout"
 
     def outcome(self, bout: Bout) -> Outcome | None:
         """Return a finished bout."""
-        return self.outcomes.get(bout.key)
+        return self.rows.get(bout.key)
 
     def keep(self, bout: Bout, outcome: Outcome, log: Sequence[Any]) -> None:
         """Append a finished bout; its log comes first, so that no outcome is without one."""
@@ -55,14 +41,11 @@ class Store:
         events = [{k: v for k, v in asdict(event).items() if v not in (-1, 0, 0.0)} for event in log]
         text = "".join(json.dumps(event) + "\n" for event in events)
         atomically(self.path / "logs" / f"{bout.key}.jsonl", lambda f: f.write(text))
-        self.outcomes[bout.key] = outcome
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(outcome, allow_nan=False) + "\n")
+        self.add(outcome)
 
     def collect(self, profile: Profile) -> Path:
         """Rewrite ``arena.jsonl``: a line about the arena, then the finished bouts in their order."""
         bouts, later = planned(profile, self)
-        done = [found for bout in bouts if (found := self.outcome(bout)) is not None]
         settings = [
             {key: value for key, value in asdict(setting).items() if key != "data_dir"}
             for setting in profile.settings
@@ -77,14 +60,12 @@ class Store:
             "seeds": list(profile.seeds),
             "tuning_seed": profile.tuning_seed,
         }
-        text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in [{"about": about}, *done])
-        atomically(self.file, lambda f: f.write(text))
-        return self.file
+        return self.rewrite(about, [bout.key for bout in bouts])
 
 
 def read_outcomes(path: Path) -> tuple[Outcome, list[Outcome]]:
     """Read an ``arena.jsonl``, or the directory that holds it: the line about the arena, and its bouts."""
-    return read_rows(path, "arena.jsonl", "bout")
+    return Store.read(path)
 
 
 def names_of(profile: Profile) -> Sequence[str]:
@@ -144,30 +125,13 @@ def hold(profile: Profile, store: Store, show: Show, workers: int = 0, address: 
         Its bouts.
     store : Store
         Where they go.
-    show : callable
-        Shows the progress.
-    workers : int
-        Bouts at a time; 0: one per CPU.
-    address : str
-        An existing Ray cluster; empty: Ray on this machine.
+    show, workers, address
+        As for `side_by_side`.
     """
-    bouts, later = planned(profile, store)
-    if all(store.outcome(bout) is not None for bout in bouts):
-        return
-    show("starting Ray", 0, len(bouts) + later)
-    with ray_session(workers, address) as ray:
-        remote, slots = ray.remote(num_cpus=1)(fight), int(ray.cluster_resources().get("CPU", 1))
-        flying: dict[Any, Bout] = {}
-        while True:
-            bouts, later = planned(profile, store)
-            todo = [bout for bout in bouts if store.outcome(bout) is None]
-            show("fighting", len(bouts) - len(todo), len(bouts) + later)
-            if not todo:
-                return
-            waiting = [bout for bout in todo if bout not in flying.values()]
-            flying |= {remote.remote(bout): bout for bout in waiting[: slots - len(flying)]}
-            ready: list[Any] = []
-            while not ready:
-                ready, _ = ray.wait(list(flying), num_returns=1, timeout=_TICK_S)
-            for reference in ready:
-                store.keep(flying.pop(reference), *ray.get(reference))
+
+    def left() -> tuple[list[Bout], int, int]:
+        bouts, later = planned(profile, store)
+        todo = [bout for bout in bouts if store.outcome(bout) is None]
+        return todo, len(bouts) - len(todo), len(bouts) + later
+
+    side_by_side(fight, left, lambda bout, done: store.keep(bout, *done), show, workers, address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,16 @@ from rich.console import Console
 
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.allocation.problem import NO_LIMIT
-from flwr_mel.devices import Measured
+from flwr_mel.devices import COEFFICIENTS, Measured
 from flwr_mel.tools.fleetfile import Fleet, write_fleet
 from flwr_mel.tools.shell import FAILED, stop
-from mel_simulation.cli.progress import progress
+from mel_simulation.cli.many import absolute, progress
+from mel_simulation.ray_session import TaskError
 from mel_simulation.scenario.config import RunConfig
 from mel_simulation.scenario.job import total_samples
 from mel_simulation.sweep.cells import Cell
 from mel_simulation.sweep.results import Results
-from mel_simulation.sweep.run import SweepError, sweep
+from mel_simulation.sweep.run import sweep
 
 
 def run_trials(
@@ -47,49 +49,47 @@ def run_trials(
     data_dir : str
         Of MNIST's files; "": the usual place.
     """
-    folder = str(Path(data_dir).resolve()) if data_dir else ""
-    data = RunConfig.parse({"mode": settings["mode"], "data-dir": folder})
-    cost = problem.total_samples / total_samples(data)
+    folder = absolute(data_dir)
+    cost = problem.total_samples / total_samples(RunConfig(mode=settings["mode"], data_dir=folder))
     screen = Console(stderr=True, highlight=False)
     with tempfile.TemporaryDirectory(prefix="mel-trials-") as scratch, progress(screen, "cells") as show:
         fleet = Path(scratch) / "fleet.toml"
         fleet.write_text(write_fleet(scaled(names, problem, cost)), encoding="utf-8")
-        base = {
-            **settings,
-            "data-dir": folder,
-            "learners": len(problem),
-            "cycle-time": problem.cycle_time_s,
-            "fleet": str(fleet),
-            "min-samples": max(1, round(problem.min_samples / cost)),
-        }
         every = [
-            Cell.parse({**base, "scheme": "ha-asyn" if c else "ha-sync", "staleness": c, "seed": seed})
+            Cell(
+                **settings,
+                scheme="ha-asyn" if c else "ha-sync",
+                staleness=c,
+                seed=seed,
+                data_dir=folder,
+                learners=len(problem),
+                cycle_time=problem.cycle_time_s,
+                fleet=str(fleet),
+                min_samples=max(1, round(problem.min_samples / cost)),
+            )
             for c, seed in cells
         ]
         results = Results(Path(scratch))
         try:
             sweep(every, results, show)
-        except SweepError as error:
+        except TaskError as error:
             stop(str(error), FAILED)
         return list(results.rows.values())
 
 
 def scaled(names: Sequence[str], problem: AllocationProblem, cost: float) -> Fleet:
     """Return the problem's learners, each sample costing as much as `cost` of the problem's."""
-    c = problem.coefficients
-    learners = []
-    for k, name in enumerate(names):
-        limit, most = float(problem.energy_limit_j[k]), int(problem.max_samples[k])
-        costs = {
-            field: float(getattr(c, field)[k]) * (1 if field in ("c0", "g0") else cost)
-            for field in ("c2", "c1", "c0", "g2", "g1", "g0")
-        }
-        learners.append(
+    costs = {name: getattr(problem.coefficients, name) for name in COEFFICIENTS}
+    costs |= {name: cost * costs[name] for name in ("c2", "c1", "g2", "g1")}
+    limits, most = problem.energy_limit_j.tolist(), problem.max_samples.tolist()
+    return Fleet(
+        [
             Measured(
-                **costs,
-                energy_limit_j=None if limit == float("inf") else limit,
-                max_samples=None if most >= NO_LIMIT else int(most / cost),
+                **{field: float(values[k]) for field, values in costs.items()},
+                energy_limit_j=None if limits[k] == inf else limits[k],
+                max_samples=None if most[k] >= NO_LIMIT else int(most[k] / cost),
                 name=name,
             )
-        )
-    return Fleet(learners)
+            for k, name in enumerate(names)
+        ]
+    )

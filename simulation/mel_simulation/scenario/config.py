@@ -8,9 +8,9 @@ pyproject.toml and the table of docs/SIMULATION.md (a test compares).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from flwr_mel._validate import complain, count, number
 from flwr_mel.allocation.handout import Handout
@@ -23,24 +23,13 @@ RATE = "rate"
 #: Of FedAdam, beside its step: small steps need a small tau.
 ADAM: dict[str, Any] = {"beta_1": 0.8, "beta_2": 0.99, "tau": 1e-6}
 
-#: K of `flwr-mel simulate`; `flwr run` takes as many learners as the federation has nodes.
-PAPER_LEARNERS = 20
-
 #: What a resumed run may change. The fleet and the data themselves are compared, not their paths.
 RESUMABLE = ("cycles", "target-accuracy", "run-dir", "resume", "fleet", "data-dir")
 
 
-def option(
-    default: Any,
-    text: str,
-    *,
-    choices: Iterable[str] = (),
-    least: float | None = None,
-    above: float | None = None,
-) -> Any:
-    """Declare an option: a dataclass field with its help, choices and range."""
-    about = {"text": text, "choices": tuple(map(str, choices)), "least": least, "above": above}
-    return field(default=default, metadata=about)
+def option(default: Any, text: str, choices: Iterable[str] = (), **limits: float) -> Any:
+    """Declare an option: a dataclass field with its help, choices and range (`least`, `above`)."""
+    return field(default=default, metadata={"text": text, "choices": tuple(map(str, choices)), **limits})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,57 +40,42 @@ class RunConfig:
         "ha-asyn",
         "heterogeneity-aware: ha-asyn, ha-sync; equal batches: hu-asyn, hu-sync; "
         "rate: short cycles whose T follows from the costs",
-        choices=(*SchemeName, RATE),
+        (*SchemeName, RATE),
     )
-    mode: str = option(
-        "pl",
-        "pl: parallelized, the server ships samples; fl: data stay with the learners",
-        choices=("pl", "fl"),
-    )
+    mode: str = option("pl", "pl: parallelized, samples are shipped; fl: federated, data stay", ("pl", "fl"))
     cycles: int = option(12, "global cycles", least=1)
     cycle_time: float = option(10.0, "T, seconds; with rate the time that energy limits are for", above=0)
     energy: float = option(10.0, "mean energy limit E per learner and cycle, joules; 0: no limits", least=0)
     energy_spread: float = option(2.5, "E_k is drawn each cycle from E plus or minus up to this", least=0)
     staleness: int = option(2, "c, the largest difference in epochs (asynchronous schemes)", least=0)
-    solver: str = option(
-        "exact", "exact, or the paper's suggest-improve", choices=("exact", "suggest-improve")
-    )
-    handout: str = option("proportional", "how samples are handed out", choices=Handout)
-    learners: int = option(
-        0, f"K; 0: the nodes of the federation, with flwr-mel simulate {PAPER_LEARNERS}", least=0
-    )
+    solver: str = option("exact", "ours, or the paper's", ("exact", "suggest-improve"))
+    handout: str = option("proportional", "how samples are handed out", Handout)
+    learners: int = option(20, "K; flwr run needs as many nodes", least=1)
     fleet: str = option("", "a fleet file as for flwr-mel plan, with its own limits; empty: the paper's")
-    dataset: str = option("mnist", "training data", choices=DATASETS)
+    dataset: str = option("mnist", "training data", DATASETS)
     data_dir: str = option("", "directory of idx files; empty: cache, download, embedded subset")
     alpha: float = option(0.0, "FL: Dirichlet concentration of the labels over the learners; 0: IID", least=0)
     samples: int = option(0, "d per cycle; 0: all training data, in FL half of them", least=0)
-    min_samples: int = option(
-        0, "d_l, the smallest batch; 0: 100 per 60,000 samples, at most half an equal share", least=0
-    )
-    sample_cost: float = option(
-        0.0, "samples of the paper that one sample stands for in the cost model; 0: automatic", least=0
-    )
+    min_samples: int = option(0, "smallest batch d_l; 0: 100 per 60,000 or half an equal share", least=0)
     batch_size: int = option(0, "mini-batch of the learners' SGD; 0: 64, on the embedded subset 16", least=0)
     learning_rate: float = option(0.04, "learning rate of the learners' SGD", above=0)
-    optimizer: str = option(
-        "average", "on the server: average, or adam (FedAdam)", choices=("average", "adam")
-    )
+    optimizer: str = option("average", "on the server: average, or adam (FedAdam)", ("average", "adam"))
     eta: float = option(0.004, "step of FedAdam", above=0)
     frugality: float = option(0.0, "for the scheme rate: 0 counts time only, more saves energy", least=0)
     target_accuracy: float = option(0.0, "stop at this accuracy, from 0 to 1; 0: never", least=0)
     seed: int = option(0, "the same seed gives the same result", least=0)
-    api: str = option("message", "Flower's strategy API", choices=("message", "classic"))
+    api: str = option("message", "Flower's strategy API", ("message", "classic"))
     run_dir: str = option("", "where results go; empty: a new directory below ./runs")
     resume: bool = option(False, "continue after the last finished cycle in the run directory")
 
     def __post_init__(self) -> None:
-        for each in options():
+        for each in options(type(self)):
             each.check(getattr(self, each.name))
         if self.target_accuracy > 1:
             raise complain("target_accuracy", "between 0 and 1", self.target_accuracy)
         if self.energy and self.energy_spread >= self.energy:
             raise complain("energy_spread", f"below energy = {self.energy:g}", self.energy_spread)
-        refuse_changed(self, self.unused())
+        self._refuse_idle()
         if self.data_dir and not Path(self.data_dir).is_dir():
             raise complain("data_dir", "an existing directory of idx files", self.data_dir)
         if self.fleet and not Path(self.fleet).is_file():
@@ -109,36 +83,26 @@ class RunConfig:
         if self.resume and not self.run_dir:
             raise complain("run_dir", "the run to continue when resume is set", self.run_dir)
 
-    def unused(self) -> dict[str, str]:
-        """Return the options that this run ignores, each with the rule that a change of it breaks."""
-        idle = self._unused_by_the_scheme()
-        if self.optimizer == "average":
-            idle["eta"] = "left out without optimizer adam"
-        if self.mode == "pl":
-            idle["alpha"] = "left out in mode pl: learners hold no data"
-        if not self.energy:
-            idle["energy_spread"] = "left out where energy is 0"
-        if self.fleet:
-            own = ("energy", "energy_spread")
-            idle |= dict.fromkeys(own, "left out with a fleet, which has its own limits")
-        return idle
-
-    def _unused_by_the_scheme(self) -> dict[str, str]:
-        if self.scheme == RATE:
-            text = f"left out for {RATE}, which chooses T and samples"
-            return dict.fromkeys(("staleness", "solver", "handout", "samples"), text)
-        which = SchemeName(self.scheme)
-        idle = {"frugality": f"left out for {which}"}
-        if which.synchronous and self.staleness:
-            idle["staleness"] = f"left out or 0 for {which}"
-        if not which.aware:
-            idle |= dict.fromkeys(("solver", "handout"), f"left out for {which}: its batches are equal")
-        return idle
+    def _refuse_idle(self) -> None:
+        """Refuse options without effect in this run."""
+        scheme, rate = self.scheme, self.scheme == RATE
+        sync, unaware = scheme.endswith("-sync"), scheme.startswith("hu-")
+        refuse_idle(
+            self,
+            (rate, "staleness solver handout samples", f"left out for {RATE}, which chooses T and samples"),
+            (not rate, "frugality", f"left out for {scheme}"),
+            (sync and self.staleness > 0, "staleness", f"left out or 0 for {scheme}"),
+            (unaware, "solver handout", f"left out for {scheme}: its batches are equal"),
+            (self.optimizer == "average", "eta", "left out without optimizer adam"),
+            (self.mode == "pl", "alpha", "left out in mode pl: learners hold no data"),
+            (not self.energy, "energy_spread", "left out where energy is 0"),
+            (self.fleet != "", "energy energy_spread", "left out with a fleet, which has its own limits"),
+        )
 
     @classmethod
-    def parse(cls, values: Mapping[str, Any]) -> RunConfig:
+    def parse(cls, values: Mapping[str, Any]) -> Self:
         """Read Flower's run config, whose keys have dashes; unknown keys are errors."""
-        known = {each.key: each for each in options()}
+        known = {each.key: each for each in options(cls)}
         given: dict[str, Any] = {}
         for key, value in values.items():
             if key not in known:
@@ -175,8 +139,8 @@ class Option:
     default: Any
     text: str
     choices: tuple[str, ...]
-    least: float | None
-    above: float | None
+    least: float | None = None
+    above: float | None = None
 
     @property
     def key(self) -> str:
@@ -193,14 +157,23 @@ class Option:
             number(self.name, value, least=self.least, above=self.above)
 
 
-def options() -> tuple[Option, ...]:
+def options(config: type[RunConfig] = RunConfig) -> tuple[Option, ...]:
     """Return all options in their order."""
-    return tuple(Option(f.name, type(f.default), f.default, **f.metadata) for f in fields(RunConfig))
+    return tuple(Option(f.name, type(f.default), f.default, **f.metadata) for f in fields(config))
 
 
-def refuse_changed(config: Any, idle: Mapping[str, str]) -> None:
-    """Refuse fields of a dataclass that are ignored (name -> rule) and are not at their default."""
-    defaults = {f.name: f.default for f in fields(config) if f.default is not MISSING}
-    for name, rule in idle.items():
-        if getattr(config, name) != defaults[name]:
-            raise complain(name, rule, getattr(config, name))
+def refuse_idle(config: Any, *rules: tuple[bool, str, str]) -> None:
+    """Refuse fields without effect that are not at their default.
+
+    Parameters
+    ----------
+    config : dataclass
+        Whose fields have defaults.
+    *rules : tuple of bool, str, str
+        Whether fields have no effect, their names, and the rule that a change of them breaks.
+    """
+    defaults = {f.name: f.default for f in fields(config)}
+    for idle, names, rule in rules:
+        for name in names.split() if idle else ():
+            if getattr(config, name) != defaults[name]:
+                raise complain(name, rule, getattr(config, name))

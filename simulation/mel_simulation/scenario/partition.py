@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from flwr_mel._validate import IntArray, complain, count, number
+from flwr_mel._validate import IntArray, complain
 
-#: Fewest samples in a part with uneven labels; a smaller part is drawn again.
-LEAST = 10
+#: Fewest samples in a part with uneven labels (or half the mean); a smaller part is drawn again.
+_LEAST = 10
 # Each seed is good for eleven draws inside flwr-datasets.
 _SEEDS = 5
 
 
-def partition(
-    labels: npt.NDArray[np.integer], parts: int, alpha: float | None, seed: int, *, least: int = LEAST
-) -> list[IntArray]:
+def partition(labels: npt.NDArray[np.integer], parts: int, alpha: float | None, seed: int) -> list[IntArray]:
     """Split the samples so that each is in exactly one part; return the indices of each part.
 
     Parameters
@@ -32,21 +30,18 @@ def partition(
         equal parts drawn at random.
     seed : int
         Seed of the split.
-    least : int
-        Fewest samples in a part, for Dirichlet only; lowered to half the mean where the mean is small.
     """
     from flwr_datasets.partitioner import DirichletPartitioner, IidPartitioner  # noqa: PLC0415 (slow)
 
     n = len(labels)
-    if count("parts", parts, least=1) > n:
+    if parts > n:
         raise complain("parts", f"at most the number of samples ({n})", parts)
-    seeds = np.random.SeedSequence(count("seed", seed)).generate_state(_SEEDS + 1)
+    seeds = np.random.SeedSequence(seed).generate_state(_SEEDS + 1)
     # The partitioners keep the order of the data: a shuffle before them makes the parts random.
     order = np.random.default_rng(seeds[0]).permutation(n)
     if alpha is None:
         return _split(IidPartitioner(num_partitions=parts), {"index": order})
-    number("alpha", alpha, above=0.0, remedy="Use None for equal random parts.")
-    least = min(count("least", least), max(1, n // (2 * parts)))
+    least = min(_LEAST, max(1, n // (2 * parts)))
     columns = {"index": order, "label": np.asarray(labels)[order]}
     for draw in seeds[1:]:
         try:
@@ -60,7 +55,7 @@ def partition(
         "alpha",
         f"large enough to give each of {parts} parts at least {least} of {n} samples",
         alpha,
-        "Raise alpha, lower `least`, or use fewer parts.",
+        "Raise alpha, or use fewer parts.",
     )
 
 

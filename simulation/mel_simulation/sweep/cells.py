@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from flwr_mel._validate import InputError, Phrase, complain, count
-from mel_simulation.scenario.config import RunConfig, refuse_changed
+from flwr_mel._validate import InputError, Phrase, complain
+from mel_simulation.scenario.config import RunConfig, option, refuse_idle
 
 #: Options that came after the first results: keys of cells name them only where they are set.
 _LATER = {"optimizer": "average", "eta": 0.004, "frugality": 0.0}
 #: Former options, which had these values in all results that were kept: keys of cells still name them.
-_FORMER = {"mobility": 0.0, "proximal": 0.01, "exclude": "infeasible"}
+_FORMER = {"mobility": 0.0, "proximal": 0.01, "exclude": "infeasible", "sample-cost": 0.0}
 #: How the learners' models become one: weighted by samples, as in the paper, or by FedNova's rule.
 AVERAGES = ("data", "nova")
 #: FedAvg without allocation: fixed epochs on equal batches; every cycle waits for the slowest learner.
@@ -25,69 +24,34 @@ BASELINES = ("", "fedavg")
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One run of a sweep.
+class Cell(RunConfig):
+    """One run of a sweep: options of a simulation, and some of its own."""
 
-    Parameters
-    ----------
-    config : RunConfig
-        As for a single simulation.
-    average : str
-        One of `AVERAGES`.
-    baseline : str
-        One of `BASELINES`; empty: the scheme of the configuration.
-    epochs : int
-        Of the baseline.
-    """
-
-    config: RunConfig
-    average: str = "data"
-    baseline: str = ""
-    epochs: int = 5
+    average: str = option("data", "weighted by samples, or by FedNova's rule", AVERAGES)
+    baseline: str = option("", "in place of the scheme", BASELINES)
+    epochs: int = option(5, "of the baseline", least=1)
 
     def __post_init__(self) -> None:
-        for name, choices in (("average", AVERAGES), ("baseline", BASELINES)):
-            if getattr(self, name) not in choices:
-                raise complain(name, f"one of {', '.join(map(repr, choices))}", getattr(self, name))
-        count("epochs", self.epochs, least=1)
-        idle = dict.fromkeys(("run_dir", "resume", "api", "target_accuracy"), "left out of a sweep")
-        if self.baseline:
-            rules = ("scheme", "staleness", "solver", "handout")
-            idle |= dict.fromkeys(rules, f"left out with baseline {self.baseline!r}")
-        refuse_changed(self.config, idle)
-        if not self.baseline:
-            refuse_changed(self, {"epochs": "left out without a baseline"})
-        if not self.config.learners:
-            raise complain("learners", "at least 1 in every cell", 0)
-
-    @classmethod
-    def parse(cls, values: Mapping[str, Any]) -> Cell:
-        """Read a cell from keys of both classes, spelled with dashes."""
-        own = {f.name for f in fields(cls)} - {"config"}
-        extra = {key: value for key, value in values.items() if key in own}
-        rest = {key: value for key, value in values.items() if key not in own}
-        return cls(RunConfig.parse(rest), **extra)
+        RunConfig.__post_init__(self)
+        mine = f"left out with baseline {self.baseline!r}"
+        refuse_idle(
+            self,
+            (True, "run_dir resume api target_accuracy", "left out of a sweep"),
+            (self.baseline != "", "scheme staleness solver handout", mine),
+            (not self.baseline, "epochs", "left out without a baseline"),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return all that the result depends on, without paths of this machine."""
-        values = self.config.as_dict()
-        for key in ("run-dir", "data-dir", "resume", "api"):
-            del values[key]
-        for key, default in _LATER.items():
-            if values[key] == default:
-                del values[key]
-        own = {"average": self.average, "baseline": self.baseline, "epochs": self.epochs}
-        return {**values, **_FORMER, **own}
+        left_out = {"run-dir", "data-dir", "resume", "api"}
+        values = RunConfig.as_dict(self)
+        left_out |= {key for key, default in _LATER.items() if values[key] == default}
+        return {**{key: value for key, value in values.items() if key not in left_out}, **_FORMER}
 
     @property
     def key(self) -> str:
         """A short name that depends on the configuration alone."""
-        return digest(self.as_dict())
-
-
-def digest(value: Any) -> str:
-    """Hash plain data."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_sweep(path: Path, data_dir: str = "") -> list[Cell]:
@@ -118,9 +82,10 @@ def read_sweep(path: Path, data_dir: str = "") -> list[Cell]:
     base |= {"data-dir": data_dir} if data_dir else {}
     cells: dict[str, Cell] = {}
     for number_, grid in enumerate(grids, start=1):
-        for values in _combinations(grid):
+        lists = [value if isinstance(value, list) else [value] for value in grid.values()]
+        for values in product(*lists):
             try:
-                cell = Cell.parse({**base, **values})
+                cell = Cell.parse({**base, **dict(zip(grid, values, strict=True))})
             except InputError as error:
                 error.where = f"{path}, grid {number_}"
                 raise
@@ -131,9 +96,3 @@ def read_sweep(path: Path, data_dir: str = "") -> list[Cell]:
 def profiles() -> dict[str, Path]:
     """Return the sweeps of the package."""
     return {path.stem: path for path in sorted((Path(__file__).parent / "profiles").glob("*.toml"))}
-
-
-def _combinations(grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    lists = {key: value if isinstance(value, list) else [value] for key, value in grid.items()}
-    for values in product(*lists.values()):
-        yield dict(zip(lists, values, strict=True))

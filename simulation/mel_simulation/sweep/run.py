@@ -1,34 +1,35 @@
-"""All cells of a sweep, side by side: one training is one Ray task.
+"""All cells of a sweep, side by side: each cell is one Ray task.
 
-A sweep needs no messages: the tasks of all learners are planned ahead, and a Ray task trains the learners of
-a cell in turn. The data lie in Ray's object store once per machine.
+A sweep needs no messages: a Ray task plans all cycles of a cell and trains its learners in turn. The data
+lie in Ray's object store once per machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from flwr_mel._text import message
-from mel_simulation.ray_session import Show, ray_session
-from mel_simulation.scenario.data import Dataset
-from mel_simulation.scenario.job import dataset_of, lend
+import flwr_mel
+from flwr_mel.allocation import Infeasible
+from mel_simulation.app.run_dir import versions
+from mel_simulation.ray_session import Show, side_by_side
+from mel_simulation.scenario import job
 from mel_simulation.sweep.cells import Cell
 from mel_simulation.sweep.results import Results, Row
-from mel_simulation.sweep.schedule import Schedule, plan_schedule
+from mel_simulation.sweep.schedule import plan_cycles
 from mel_simulation.sweep.training import train_cell
 
-_TICK_S = 0.5
 
-
-class SweepError(RuntimeError):
-    """A cell could not be computed; the message says which and why."""
-
-
-def train_task(cell: Cell, data: Dataset, schedule: Schedule) -> dict[str, list[float]]:
-    """Train a cell in a Ray worker."""
-    lend(cell.config, data)
-    return train_cell(cell, schedule)
+def run_cell(cell: Cell, data: Any) -> Row:
+    """Compute a cell in a Ray worker, with the data that the command has read."""
+    job.loaded.update(data)
+    row = {"cell": cell.key, "config": cell.as_dict(), "version": flwr_mel.__version__}
+    try:
+        cycles = plan_cycles(cell)
+    except Infeasible as infeasible:
+        return {**row, "acts": [], "trouble": str(infeasible.diagnosis), "accuracy": [], "loss": []}
+    return {**row, "acts": [cycle.facts for cycle in cycles], "trouble": "", **train_cell(cell, cycles)}
 
 
 def sweep(cells: Sequence[Cell], results: Results, show: Show, workers: int = 0, address: str = "") -> None:
@@ -40,71 +41,27 @@ def sweep(cells: Sequence[Cell], results: Results, show: Show, workers: int = 0,
         All of the sweep.
     results : Results
         Where they go.
-    show : callable
-        Shows the progress.
-    workers : int
-        Trainings at a time; 0: one per CPU.
-    address : str
-        An existing Ray cluster; empty: Ray on this machine.
+    show, workers, address
+        As for `side_by_side`.
     """
-    todo = [cell for cell in cells if cell.key not in results.rows]
-    if not todo:
-        return
-    show("starting Ray", len(cells) - len(todo), len(cells))
-    with ray_session(workers, address) as ray:
-        _Board(ray, workers, results, todo[::-1]).work(show, len(cells))
+
+    def left() -> tuple[list[Cell], int, int]:
+        todo = [cell for cell in cells if cell.key not in results.rows]
+        return todo, len(cells) - len(todo), len(cells)
+
+    for cell in cells:
+        job.dataset_of(cell)
+    side_by_side(run_cell, left, lambda _, row: results.add(row), show, workers, address, [job.loaded])
 
 
-class _Board:
-    """The cells to plan, and those in training by the signature of their training."""
-
-    def __init__(self, ray: Any, workers: int, results: Results, todo: list[Cell]) -> None:
-        self.ray, self.results, self.todo = ray, results, todo
-        self.workers = workers or int(ray.cluster_resources().get("CPU", 1))
-        self.train = ray.remote(num_cpus=1)(train_task)
-        data = {_data_key(cell): dataset_of(cell.config) for cell in todo}
-        self.data = {key: ray.put(each) for key, each in data.items()}
-        self.signatures: dict[Any, str] = {}
-        self.waiting: dict[str, list[tuple[Cell, Row]]] = {}
-
-    def work(self, show: Show, total: int) -> None:
-        """Keep the workers busy until all cells are done; the next cell is planned while they train."""
-        while self.todo or self.signatures:
-            if self.todo and len(self.signatures) <= self.workers:
-                self._begin(self.todo.pop())
-            elif self.signatures:
-                ready, _ = self.ray.wait(list(self.signatures), num_returns=1, timeout=_TICK_S)
-                for reference in ready:
-                    self._finish(reference)
-            left = len(self.todo) + sum(map(len, self.waiting.values()))
-            show("training", total - left, total)
-
-    def _begin(self, cell: Cell) -> None:
-        """Plan a cell, and train it unless the same training is known or under way."""
-        schedule = plan_schedule(cell)
-        outcome: Row = {"acts": [cycle.facts for cycle in schedule.cycles], "trouble": schedule.trouble}
-        if schedule.trouble:
-            self.results.add(cell, {**outcome, "signature": "", "accuracy": [], "loss": []})
-            return
-        outcome["signature"] = signature = schedule.signature(cell)
-        if (curves := self.results.training(signature)) is not None:
-            self.results.add(cell, {**outcome, **curves})
-            return
-        if signature not in self.waiting:
-            reference = self.train.remote(cell, self.data[_data_key(cell)], schedule)
-            self.signatures[reference] = signature
-        self.waiting.setdefault(signature, []).append((cell, outcome))
-
-    def _finish(self, reference: Any) -> None:
-        waiting = self.waiting.pop(self.signatures.pop(reference))
-        try:
-            curves = self.ray.get(reference)
-        except self.ray.exceptions.RayError as error:
-            why = message(getattr(error, "cause", error))[:300]
-            raise SweepError(f"cell {waiting[0][0].key}: {why}") from None
-        for cell, outcome in waiting:
-            self.results.add(cell, {**outcome, **curves})
-
-
-def _data_key(cell: Cell) -> tuple[str, str]:
-    return cell.config.dataset, cell.config.data_dir
+def collect(cells: Sequence[Cell], results: Results) -> Path:
+    """Write the finished cells in their order, after a line about the sweep."""
+    keys = [cell.key for cell in cells]
+    ours = sorted({results.rows[key]["version"] for key in keys if key in results.rows})
+    notices = {job.dataset_of(cell).notice for cell in cells} - {""}
+    about = {
+        "versions": {**versions(), "flwr-mel": ", ".join(ours)},
+        "notice": " ".join(sorted(notices)),
+        "cells": len(cells),
+    }
+    return results.rewrite(about, keys)

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from flwr_mel.clientapp import Assignment
-from flwr_mel.cycle import average as averaging
-from flwr_mel.cycle.average import weighted_average
+from flwr_mel.cycle.average import Work, blend, weighted_average
 from flwr_mel.cycle.options import Average
+from flwr_mel.cycle.state import Task
 from flwr_mel.cycle.updates import scaled
 from mel_simulation.scenario.config import ADAM
-from mel_simulation.scenario.job import dataset_of
-from mel_simulation.scenario.learning import learn
+from mel_simulation.scenario.job import batch_size, dataset_of, learn
 from mel_simulation.scenario.network import Weights, evaluate, initial_weights
 from mel_simulation.sweep.cells import Cell
-from mel_simulation.sweep.schedule import PlannedCycle, Schedule, Work
+from mel_simulation.sweep.schedule import PlannedCycle
 
 _RULES = {"data": Average.SAMPLES, "nova": Average.NOVA}
 
 
-def train_cell(cell: Cell, schedule: Schedule) -> dict[str, list[float]]:
-    """Do all tasks of a schedule; return accuracy and loss after every cycle."""
-    data, weights = dataset_of(cell.config), initial_weights(cell.config.seed)
+def train_cell(cell: Cell, cycles: Sequence[PlannedCycle]) -> dict[str, list[float]]:
+    """Do all tasks of a cell; return accuracy and loss after every cycle."""
+    data, weights = dataset_of(cell), initial_weights(cell.seed)
     curves: dict[str, list[float]] = {"accuracy": [], "loss": []}
-    adam = Adam(cell.config.eta) if cell.config.optimizer == "adam" else None
-    for cycle in schedule.cycles:
-        updates = [_update(cell, cycle.number, task, weights) for task in cycle.tasks]
+    adam = Adam(cell.eta) if cell.optimizer == "adam" else None
+    for cycle in cycles:
+        updates = [_update(cell, task, weights) for task in cycle.tasks]
         if updates:
             average = combine(cell, weights, updates, cycle)
             weights = average if adam is None else adam.step(cycle.number, weights, average)
@@ -37,26 +37,26 @@ def train_cell(cell: Cell, schedule: Schedule) -> dict[str, list[float]]:
     return curves
 
 
-def _update(cell: Cell, cycle: int, task: Work, weights: Weights) -> Weights:
-    data = dataset_of(cell.config)
-    shard = None if task.rows is None else (data.train_x[task.rows], data.train_y[task.rows])
-    assignment = Assignment(task.epochs, task.samples, cycle, task.seed, shard)
-    new, _, _ = learn(cell.config, weights, assignment, task.learner)
+def _update(cell: Cell, task: Task, weights: Weights) -> Weights:
+    data, learner = dataset_of(cell), int(task.node)
+    shard = None if task.shard is None else (data.train_x[task.shard], data.train_y[task.shard])
+    assignment = Assignment(task.epochs, task.samples, task.cycle, task.seed, shard)
+    new, _, _ = learn(cell, weights, assignment, learner, batch_size(cell))
     if not all(np.isfinite(array).all() for array in new):
-        raise FloatingPointError(f"learner {task.learner} diverged in cycle {cycle}: lower the learning rate")
+        raise FloatingPointError(f"{task.key} diverged in cycle {task.cycle}: lower the learning rate")
     return new
 
 
 def combine(cell: Cell, old: Weights, updates: list[Weights], cycle: PlannedCycle) -> Weights:
     """Make one model of the learners' updates by the cell's rule."""
-    works = [averaging.Work(t.epochs, t.samples) for t in cycle.tasks]
-    blend = averaging.blend(_RULES[cell.average], works)
+    works = [Work(t.epochs, t.samples) for t in cycle.tasks]
+    mix = blend(_RULES[cell.average], works)
     before = {str(i): w for i, w in enumerate(old)}
     changed = [
         list(scaled({str(i): w for i, w in enumerate(update)}, before, factor).values())
-        for update, factor in zip(updates, blend.factors, strict=True)
+        for update, factor in zip(updates, mix.factors, strict=True)
     ]
-    return weighted_average(changed, blend.weights)
+    return weighted_average(changed, mix.weights)
 
 
 class Adam:
