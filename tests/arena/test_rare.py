@@ -1,7 +1,6 @@
 """Labels that only slow learners hold are learnt, soon and with little energy."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +8,8 @@ from mel_simulation.arena import rare
 from mel_simulation.arena.rare import METHODS, SETTING, measure
 from mel_simulation.arena.setting import Setting
 
-FULL_MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
+from tests.mnist import FULL_MNIST, needs_mnist
+
 DIGITS = replace(SETTING, task="digits")
 
 
@@ -34,7 +34,7 @@ def test_the_recipe_learns_rare_labels_where_fedavg_does_not_on_digits():
     assert ours["rare"] > fedavg["rare"] + 0.2
 
 
-@pytest.mark.skipif(not FULL_MNIST.is_dir(), reason="the full MNIST is not here")
+@needs_mnist
 def test_the_recipe_on_the_full_mnist():
     found = measure(replace(SETTING, data_dir=str(FULL_MNIST)), METHODS["rate, f = 0.25"], 2)
     assert found["accuracy"] >= 0.95

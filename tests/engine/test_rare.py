@@ -1,15 +1,14 @@
 """Labels that only slow clients hold, on Flower's engine with the guide's recipe."""
 
 from dataclasses import replace
-from pathlib import Path
 from statistics import mean
 
 import pytest
 from mel_simulation.arena.rare import METHODS, SETTING, Watched
 
 from tests.engine.rare import rounds
+from tests.mnist import FULL_MNIST, needs_mnist
 
-FULL_MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
 CLIENTS = 20
 
 
@@ -46,7 +45,7 @@ def test_the_recipe_learns_rare_labels(trained):
 
 
 @pytest.mark.engine
-@pytest.mark.skipif(not FULL_MNIST.is_dir(), reason="the full MNIST is not here")
+@needs_mnist
 def test_the_recipe_on_the_full_mnist(trained):
     """Half of the 120 virtual seconds suffice for 95 % and 90 %."""
     found = trained("mnist", 60, seed=2, frugality=0.25, data_dir=FULL_MNIST)

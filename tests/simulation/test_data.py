@@ -7,14 +7,13 @@ import struct
 import sys
 import threading
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 from mel_simulation.scenario.data import FILES, DataError, embedded, load
 from mel_simulation.scenario.partition import partition
 
-FULL_MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
+from tests.mnist import FULL_MNIST, needs_mnist
 
 
 def contents():
@@ -150,7 +149,7 @@ def test_what_is_wrong_with_torchvision_is_told(monkeypatch):
     assert "nms does not exist" in load("mnist").notice
 
 
-@pytest.mark.skipif(not FULL_MNIST.is_dir(), reason="the full MNIST is not here")
+@needs_mnist
 def test_full_mnist():
     d = load("mnist", FULL_MNIST)
     assert d.train_x.shape == (60_000, 784)

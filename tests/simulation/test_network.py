@@ -2,17 +2,47 @@
 
 import multiprocessing
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from mel_simulation.scenario.data import embedded, load
-from mel_simulation.scenario.network import LAYERS, evaluate, initial_weights, train
+from mel_simulation.scenario.network import (
+    BATCH,
+    LAYERS,
+    LEARNING_RATE,
+    evaluate,
+    initial_weights,
+    single_thread,
+    train,
+)
 
-from bench.training import reference_train
+from tests.mnist import FULL_MNIST, needs_mnist
 
-FULL_MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
+
+def reference_train(weights, x, y, epochs, *, batch=BATCH, lr=LEARNING_RATE, rng):
+    """Do what `train` does in the usual way: torch.nn, autograd and torch.optim.SGD."""
+    modules = []
+    for w, b in zip(weights[::2], weights[1::2], strict=True):
+        linear = torch.nn.Linear(w.shape[1], w.shape[0])
+        linear.load_state_dict({"weight": torch.tensor(w), "bias": torch.tensor(b)})
+        modules += [linear, torch.nn.ReLU()]
+    model = torch.nn.Sequential(*modules[:-1])
+    optimiser = torch.optim.SGD(model.parameters(), lr=lr)
+    pixels, labels = torch.tensor(x).float() / 255, torch.tensor(y).long()
+    total = 0.0
+    with single_thread():
+        for _ in range(epochs):
+            total = 0.0
+            for part in torch.split(torch.from_numpy(rng.permutation(len(x))), batch):
+                optimiser.zero_grad()
+                loss = torch.nn.functional.cross_entropy(model(pixels[part]), labels[part])
+                loss.backward()
+                for group in optimiser.param_groups:
+                    group["lr"] = lr * len(part) / batch
+                optimiser.step()
+                total += loss.item() * len(part)
+    return [p.detach().numpy().copy() for p in model.parameters()], total / len(x)
 
 
 def shard(n):
@@ -143,7 +173,7 @@ def test_evaluate_in_chunks_matches_torch():
     assert accuracy == pytest.approx((h.argmax(1) == y).double().mean().item(), abs=1e-3)
 
 
-@pytest.mark.skipif(not FULL_MNIST.is_dir(), reason="the full MNIST is not here")
+@needs_mnist
 def test_one_epoch_of_the_full_mnist():
     d = load("mnist", FULL_MNIST)
     weights, _ = train(initial_weights(0), d.train_x, d.train_y, 1, rng=rng())
