@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bench import paper_grid
-from bench.page import PAGE, SECTIONS, page
+from bench.page import PAGE, page
 from bench.tables import load
 
 ROOT = Path(__file__).parents[2]
@@ -11,12 +11,6 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_page_is_made_of_the_committed_results():
     assert page() == PAGE.read_text(encoding="utf-8")
-
-
-def test_make_bench_measures_every_section():
-    target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nbench:")[2].partition("\n\n")[0]
-    for module in SECTIONS:
-        assert module.__name__.removeprefix("bench.") in target
 
 
 def test_the_paper_solvers_table_is_that_of_the_committed_results():

@@ -2,12 +2,10 @@
 
 import subprocess
 import sys
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from tests.house.test_architecture import imported
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -78,16 +76,3 @@ except SystemExit as stop:
 """)
     assert {"plan", "fleet"} <= set(text.split())
     assert not names & {"torch", "cvxpy", "matplotlib", "ray", "flwr"}
-
-
-def test_rooms_of_the_simulation_import_one_way():
-    package = ROOT / "simulation" / "mel_simulation"
-    edges: dict[str, set[str]] = {}
-    for path in package.rglob("*.py"):
-        room = path.relative_to(package).parts[0]
-        for module, _ in imported(path):
-            if module.startswith("mel_simulation."):
-                edges.setdefault(room, set()).add(module.split(".")[1])
-    assert {"scenario", "app", "sweep", "arena", "paper", "cli"} <= set(edges)
-    graph = {room: targets - {room} for room, targets in edges.items()}
-    list(TopologicalSorter(graph).static_order())  # raises CycleError

@@ -271,5 +271,11 @@ def planned(n=4):
     return [App(held=60, capability=COSTS) for _ in range(n)]
 
 
+def moves(k, cycle, arrays):
+    """Move each array by something that depends on the client and the round."""
+    rng = np.random.default_rng([k, cycle])
+    return {name: x + rng.normal(size=x.shape).astype(x.dtype) for name, x in arrays.items()}
+
+
 def wrapped(api, *, inner=None, **options):
     return api.mel.MelStrategy(api.inner(**(inner or {})), **options)

@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from flwr_mel import Robust, wire
 from tests.cycle.tools import MODEL, App, declared
-from tests.strategies.fleet import APIS, Fleet, close, same
+from tests.strategies.fleet import APIS, Fleet, close, moves, same
 
 COSTS = declared((1e-3, 0, 0, 0, 0, 0)) | {wire.MAX_SAMPLES: 30}
 #: All clients hold as many samples and do one epoch: the work is what the unwrapped project does.
@@ -62,11 +62,6 @@ def steps(k, cycle, arrays):
 
 def equal(n=5, **more):
     return [App(held=30, capability=COSTS, **more) for _ in range(n)]
-
-
-def moves(k, cycle, arrays):
-    rng = np.random.default_rng([k, cycle])
-    return {name: x + rng.normal(size=x.shape).astype(x.dtype) for name, x in arrays.items()}
 
 
 def inner_of(api, kind):

@@ -15,13 +15,13 @@ from tests.strategies.fleet import Fleet, measured, planned, wrapped
 
 def test_log_lines(api, caplog):
     caplog.set_level(logging.INFO, "flwr.mel")
-    api.train(wrapped(api), Fleet(measured()), rounds=3)
+    api.train(wrapped(api), Fleet([*measured(), App(modded=False)]), rounds=3)
     lines = [r.getMessage() for r in caplog.records if r.name == "flwr.mel" and r.levelno == logging.INFO]
     rounds = [line for line in lines if line.startswith("round ")]
     assert len(rounds) == 3
     assert "baseline" in rounds[0]
     assert "planned" in rounds[1]
-    assert "4 of 4 clients used" in rounds[1]
+    assert "4 of 5 clients used, 1 skipped" in rounds[1]
     assert any("MelStrategy around FedAvg" in line for line in lines)
     if api.name == "message":
         assert "instead of" in lines[-1]
@@ -59,14 +59,10 @@ def test_statistics_that_an_optimizer_would_step(message_api, kind, model, warne
     assert caplog.text.count("statistics of BatchNorm") == warned
 
 
-@pytest.mark.parametrize("kind", ["FedAvg", "FedAdam", "FedMedian"])
-def test_clients_that_return_what_they_received(api, kind, caplog):
+def test_clients_that_return_what_they_received(api, caplog):
     fleet = Fleet(measured(), moves=lambda _k, _cycle, arrays: dict(arrays))
-    api.train(api.mel.MelStrategy(api.inner(kind)), fleet, rounds=3)
+    api.train(wrapped(api), fleet, rounds=3)
     assert caplog.text.count("all clients: the app returned exactly the arrays that it received") == 1
-    caplog.clear()
-    api.train(wrapped(api), Fleet(measured()), rounds=3)
-    assert "returned exactly" not in caplog.text
 
 
 def test_what_planning_notes_is_logged_once(api, caplog):

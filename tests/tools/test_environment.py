@@ -131,9 +131,3 @@ def test_the_installed_program_and_its_commands():
         assert f"flwr-mel {name} " in run(name, "--help").stdout.split("Try:")[1]
     for gone in ("watch", "doctor", "link-server"):
         assert "No such command" in refused(gone)
-
-
-def test_the_core_never_imports_the_tools():
-    code = "import flwr_mel.serverapp, flwr_mel.server, flwr_mel.clientapp, flwr_mel.checkpoint, sys;"
-    code += "print([m for m in sys.modules if m.startswith('flwr_mel.tools')])"
-    assert shell([sys.executable, "-c", code]).stdout == "[]\n"
