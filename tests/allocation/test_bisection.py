@@ -1,19 +1,8 @@
 """Bisection against a look at every candidate."""
 
 import numpy as np
-import pytest
 
-from flwr_mel.allocation.bisection import largest, largest_each, largest_real, least
-
-
-@pytest.mark.parametrize(("low", "high"), [(0, 0), (-3, 4), (1, 17)])
-def test_integers_are_found_one_by_one(low, high):
-    for edge in range(low, high + 1):
-        assert largest(low, high, lambda n, edge=edge: n <= edge) == edge
-        assert least(low, high, lambda n, edge=edge: n >= edge) == edge
-    edges = np.arange(low, high + 1)
-    ends = np.full(len(edges), low), np.full(len(edges), high)
-    np.testing.assert_array_equal(largest_each(*ends, lambda n: n <= edges), edges)
+from flwr_mel.allocation.bisection import largest_real
 
 
 def test_reals_are_closed_in_on_from_below():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench.problems import fleet_problem
-from flwr_mel import AllocationProblem, Coefficients, Status, allocate
+from flwr_mel import Status, allocate
 from flwr_mel.solvers import Exact, knapsack
 from tests.allocation import oracle
 from tests.zoo import paper_problem
@@ -44,11 +44,3 @@ def test_a_table_that_would_be_too_large_is_cut_and_the_bound_says_so(monkeypatc
     found = allocate(problem, Exact())
     assert found.status is Status.FEASIBLE
     assert found.mean_epochs <= whole.mean_epochs <= found.bound
-
-
-def test_epochs_without_end():
-    zero = [0.0] * 300
-    costs = Coefficients([1e-9] * 300, zero, zero, zero, zero, zero)
-    for staleness in (0, 9000, None):
-        problem = AllocationProblem(costs, 1000.0, total_samples=300, staleness=staleness)
-        assert allocate(problem, Exact()).status is Status.OPTIMAL

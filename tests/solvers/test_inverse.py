@@ -14,28 +14,6 @@ def test_the_work_does_not_grow_with_the_samples():
     assert many < 3 * few
 
 
-def test_the_fastest_time_is_the_smallest_float_that_works():
-    """With far more samples than the search for wrong answers has."""
-    for seed in range(5):
-        problem = paper_problem(seed, 10, 20, 0)
-        plan = fastest(problem, 3)
-        assert greenest(problem.replace(cycle_time_s=plan.cycle_time_s), 3).samples.sum() == 60_000
-        less = float(np.nextafter(plan.cycle_time_s, 0))
-        with pytest.raises(Infeasible) as caught:
-            greenest(problem.replace(cycle_time_s=less), 3)
-        assert caught.value.diagnosis.cycle_time_s == plan.cycle_time_s
-
-
-def test_greenest_fills_the_cheapest_first():
-    zero = [0.0] * 3
-    costs = Coefficients([1e-3] * 3, zero, zero, [0.3, 0.1, 0.2], zero, zero)
-    problem = AllocationProblem(costs, 1.0, total_samples=1500, min_samples=100)
-    assert greenest(problem, 1).samples.tolist() == [100, 1000, 400]
-    assert greenest(problem, 1).total_energy_j == pytest.approx(0.3 * 100 + 0.1 * 1000 + 0.2 * 400)
-    # Epochs per learner change who is cheap.
-    assert greenest(problem, [1, 5, 1]).samples.tolist() == [400, 100, 1000]
-
-
 def test_infeasible_says_what_is_wrong():
     zero = [0.0] * 2
     costs = Coefficients([1e-3, 1e-3], zero, zero, [0.01, 0.01], zero, zero)

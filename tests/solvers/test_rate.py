@@ -160,15 +160,6 @@ def test_frugality_saves_energy():
     assert joules[0] > joules[1] >= joules[2]
 
 
-def test_a_fixed_cost_makes_the_cycle_longer():
-    """As when a framework needs seconds per round: T follows from the costs alone."""
-    costs, _ = paper()
-    slow = Coefficients(costs.c2, costs.c1, costs.c0 + 3.0, costs.g2, costs.g1, costs.g0)
-    quick, later = best_round(costs), best_round(slow)
-    assert later.cycle_time_s > quick.cycle_time_s + 3
-    assert later.solution.samples.sum() > quick.solution.samples.sum()
-
-
 def test_learners_are_left_out_only_where_cover_allows_it():
     costs = Coefficients([1e-3, 1e-3, 1.0], [0.0] * 3, [0.1] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3)
     everyone = best_round(costs, max_samples=[100, 100, 20])

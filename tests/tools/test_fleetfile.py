@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flwr_mel import AllocationProblem, Coefficients, Device, InputError, Workload, paper_fleet
+from flwr_mel import Coefficients, Device, InputError, Workload, paper_fleet
 from flwr_mel.devices import Measured
 from flwr_mel.paper import PAPER_LAYERS, PaperFleet
 from flwr_mel.tools.fleetfile import Fleet, parse_fleet, read_fleet, write_fleet, write_fleet_csv
@@ -54,16 +54,6 @@ def test_a_mix_has_the_coefficients_of_its_parts():
     assert problem.energy_limit_j.tolist() == [3, np.inf]
     assert problem.max_samples[1] == 70
     assert fleet.problem(cycle_time_s=1, total_samples=9, energy_limit_j=5).energy_limit_j.tolist() == [5, 5]
-
-
-def test_the_problem_equals_the_one_from_devices():
-    devices = paper_fleet(np.random.default_rng(1))
-    job = Workload.mlp(PAPER_LAYERS)
-    ours = Fleet(devices).problem(cycle_time_s=10, total_samples=60_000)
-    theirs = AllocationProblem.from_devices(devices, job, cycle_time_s=10, total_samples=60_000)
-    for name in ("c2", "c1", "c0", "g2", "g1", "g0"):
-        assert (getattr(ours.coefficients, name) == getattr(theirs.coefficients, name)).all()
-    assert (ours.energy_limit_j == theirs.energy_limit_j).all()
 
 
 def test_spreadsheets_may_have_a_byte_order_mark_blank_lines_and_spaces():

@@ -26,12 +26,6 @@ def test_json_has_the_exact_solution_and_keeps_every_limit(paper):
         assert row["limit"] in ("time", "energy", "data")
 
 
-def test_a_csv_fleet_has_the_plan_of_the_toml_fleet(paper, tmp_path):
-    (tmp_path / "fleet.csv").write_text(run("fleet", paper, "--csv").stdout)
-    plans = [ask("plan", path, *LIMITS) for path in (paper, tmp_path / "fleet.csv")]
-    assert plans[0]["learners"] == plans[1]["learners"]
-
-
 def test_energy_and_mode_replace_the_files(paper):
     got = ask("plan", paper, *LIMITS, "--energy", 20, "--mode", "fl")
     assert got["mode"] == "fl"

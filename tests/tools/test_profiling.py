@@ -118,14 +118,6 @@ def test_progress_and_counter(train, clock):
     assert {run.joules for run in got.runs} == {1.0}
 
 
-def broken(samples, epochs):
-    raise KeyError("no data\nhere")
-
-
-def leaves(samples, epochs):
-    sys.exit(3)
-
-
 @pytest.mark.parametrize(
     ("seconds", "settings", "message"),
     [
@@ -147,16 +139,13 @@ def test_functions_that_cannot_be_measured(clock, seconds, settings, message):
         measure_compute(train, clock=clock, **{"samples": 100, "budget_s": 5, "repeats": 3, **settings})
 
 
-@pytest.mark.parametrize(
-    ("train", "message"),
-    [
-        (broken, r"got KeyError from train\(samples=6, epochs=1\): 'no data\\nhere'. Run it alone"),
-        (leaves, "got SystemExit from .*: 3"),
-    ],
-)
-def test_functions_that_raise(train, message):
-    with pytest.raises(InputError, match=message):
-        measure_compute(train, samples=100)
+def leaves(samples, epochs):
+    sys.exit(3)
+
+
+def test_functions_that_raise():
+    with pytest.raises(InputError, match=r"got SystemExit from .*\(samples=6, epochs=1\): 3"):
+        measure_compute(leaves, samples=100)
 
 
 # Finding the function

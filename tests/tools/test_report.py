@@ -36,6 +36,7 @@ def test_one_run_has_every_section_and_the_numbers_of_the_records(several):
         assert text in found.text.replace("\u00a0", " "), text
     # Three curves of the accuracy, drawn in the page's own colours.
     assert found.source.count("<svg") == 3
+    assert "prefers-color-scheme: dark" in found.source
     assert "var(--c0)" in found.source
     assert "#0072b2" not in found.source.partition("</style>")[2]
     names = {row["learner"] for row in records[0]["learners"]}
