@@ -86,16 +86,6 @@ def test_a_key_that_the_server_names_is_set_in_both_places():
     assert (report[wire.OWN_EPOCHS], report[wire.EPOCHS_READ]) == (4, 0)
 
 
-def test_a_baseline_task_overrides_nothing_and_reports_the_projects_own():
-    ctx, seen = context({"local-epochs": 3}), []
-    report = call(lambda m, c: seen.append(c.run_config["local-epochs"]), BASELINE, ctx)
-    assert seen == [3]
-    assert (report[wire.OWN_EPOCHS], report[wire.EPOCHS_READ]) == (3, 1)
-    metrics = classic_call(lambda c: seen.append(c["local_epochs"]), BASELINE, config={"local_epochs": 2})
-    assert seen == [3, 2]
-    assert metrics[wire.OWN_EPOCHS] == 2
-
-
 @pytest.mark.parametrize(
     ("work", "read"),
     [

@@ -148,11 +148,6 @@ def test_a_problem_of_the_mod_is_noted_once():
     assert [note for record in run.records for note in record.notes] == ["client 0: no profile"]
 
 
-def test_updates_come_in_the_order_of_the_clients():
-    run = planned(12)
-    assert [update.node for update in run.updates] == [str(1000 + k) for k in range(12)]
-
-
 class TestAdvice:
     """Each kind of advice is given once."""
 

@@ -11,8 +11,6 @@ from tests.waiting import PATIENCE_S
 ROOT = Path(__file__).parents[2]
 HEAVY = {"flwr", "torch", "torchvision", "cvxpy", "scipy", "matplotlib", "ray", "ortools", "pandas", "rich"}
 STATEMENTS = {
-    "package": "import flwr_mel",
-    "solver": "from flwr_mel.solvers import Exact",
     "everything exported": "from flwr_mel import *; from flwr_mel.solvers import EqualBatches, Rate",
     "an allocation": """
 from flwr_mel import AllocationProblem, Coefficients, allocate, fastest, greenest, scheme
@@ -21,7 +19,6 @@ costs = Coefficients([0.001], [0], [0], [0], [0], [0])
 problem = AllocationProblem(costs, 1.0, total_samples=100)
 allocate(problem, Exact()), fastest(problem, 1), greenest(problem, 1), scheme("hu-sync").allocate(problem)
 """,
-    "the paper's solver": "from flwr_mel.solvers import SuggestImprove; SuggestImprove()",
     "a cycle": "import flwr_mel.cycle.plan, flwr_mel.cycle.settle",
     "fleets in files": "import flwr_mel.tools.fleetfile",
 }

@@ -69,6 +69,7 @@ class Fleet:
         if (cycle, k) in self.errors:
             raise RuntimeError(f"client {k} is broken")
         task = SimpleNamespace(
+            cycle=cycle,
             baseline=wire.SAMPLES not in config,
             epochs=config.get(wire.EPOCHS),
             samples=config.get(wire.SAMPLES),

@@ -5,7 +5,6 @@ from time import sleep
 
 import numpy as np
 import pytest
-from flwr.serverapp.strategy import Result
 
 from flwr_mel.cycle.messages import final_line, round_line
 from flwr_mel.records import CycleRecord, LearnerRecord
@@ -25,12 +24,6 @@ def test_log_lines(api, caplog):
     assert any("MelStrategy around FedAvg" in line for line in lines)
     if api.name == "message":
         assert "instead of" in lines[-1]
-
-
-def test_the_result_prints_as_flowers_does(message_api):
-    fleet = Fleet(measured())
-    message_api.train(wrapped(message_api), fleet, rounds=2)
-    assert str(fleet.result) == Result.__repr__(fleet.result)
 
 
 def test_short_rounds_are_told_once_and_the_time_between_them_is_measured(api, caplog):
