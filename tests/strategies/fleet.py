@@ -5,7 +5,6 @@ A client's model moves by its number plus one, unless `Fleet.moves` says otherwi
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from uuid import uuid4
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
@@ -20,13 +19,12 @@ from flwr.common import (
 )
 from flwr.server import Server, SimpleClientManager
 from flwr.server import strategy as classic_flower
-from flwr.server.client_proxy import ClientProxy
-from flwr.serverapp import Grid
 from flwr.serverapp import strategy as message_flower
 
 import flwr_mel.server
 import flwr_mel.serverapp
 import flwr_mel.wrapped
+from bench.strategy import Client, InProcessGrid
 from flwr_mel import wire
 from tests.cycle.tools import MODEL, App, declared
 
@@ -79,42 +77,22 @@ class Fleet:
         return (new if self.moves is None else self.moves(k, cycle, arrays)), reply
 
 
-class FakeGrid(Grid):
-    """Flower's grid; replies are there as soon as a message is pushed."""
+class FakeGrid(InProcessGrid):
+    """Replies are there as soon as a message is pushed, unless they are lost."""
 
     def __init__(self, fleet):
-        self.fleet, self.replies = fleet, {}
-
-    def set_run(self, run): ...
-
-    @property
-    def run(self): ...
-
-    def create_message(self, *args, **kwargs):
-        raise NotImplementedError
-
-    def get_node_ids(self):
-        return [FIRST + k for k in range(len(self.fleet.apps))]
-
-    def push_messages(self, messages):
-        ids = []
-        for message in messages:
-            ids.append(str(uuid4()))
-            message.metadata.__dict__["_message_id"] = ids[-1]  # as Flower's grids do
-            if (reply := self._reply(message)) is not None:
-                self.replies[ids[-1]] = reply
-        return ids
+        super().__init__(self._reply, len(fleet.apps))
+        self.fleet, self.contexts = fleet, {FIRST + k: k for k in range(len(fleet.apps))}
 
     def pull_messages(self, message_ids):
-        return [self.replies.pop(i) for i in list(message_ids) if i in self.replies]
+        return [reply for reply in super().pull_messages(message_ids) if reply is not None]
 
     def send_and_receive(self, messages, *, timeout=None):
         messages = list(messages)
         self.fleet.rounds += any(m.metadata.message_type == "train" for m in messages)
-        return self.pull_messages(self.push_messages(messages))
+        return super().send_and_receive(messages, timeout=timeout)
 
-    def _reply(self, message):
-        k = message.metadata.dst_node_id - FIRST
+    def _reply(self, message, k):
         if message.metadata.message_type == "evaluate":
             metrics = MetricRecord({"num-examples": 10, **self.fleet.evaluates(k)})
             return Message(RecordDict({"metrics": metrics}), reply_to=message)
@@ -147,7 +125,7 @@ class FakeGrid(Grid):
         return Message(RecordDict(content), reply_to=message)
 
 
-class FakeProxy(ClientProxy):
+class FakeProxy(Client):
     """A client of the classic API."""
 
     def __init__(self, fleet, k, names):
@@ -159,9 +137,6 @@ class FakeProxy(ClientProxy):
         if not self.fleet.apps[self.k].modded:
             raise NotImplementedError("get_properties")
         return GetPropertiesRes(Status(Code.OK, ""), self.fleet.apps[self.k].about(self.k))
-
-    def get_parameters(self, ins, timeout, group_id):
-        raise NotImplementedError
 
     def fit(self, ins, timeout, group_id):
         given = dict(zip(self.names, parameters_to_ndarrays(ins.parameters), strict=True))
@@ -175,9 +150,6 @@ class FakeProxy(ClientProxy):
     def evaluate(self, ins, timeout, group_id):
         metrics = dict(self.fleet.evaluates(self.k))
         return EvaluateRes(Status(Code.OK, ""), 1.0, 10, metrics)
-
-    def reconnect(self, ins, timeout, group_id):
-        raise NotImplementedError
 
 
 class MessageApi:
