@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from flwr_mel import AllocationProblem, Coefficients, Infeasible, Reason, allocate, fastest, greenest
+from flwr_mel import AllocationProblem, Infeasible, Reason, allocate, fastest, greenest
 from flwr_mel.allocation.allocate import violations
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
-from tests.zoo import paper_problem
+from tests.zoo import paper_problem, problem_of
 
 SOLVERS = (
     Exact(),
@@ -18,9 +18,7 @@ SOLVERS = (
 
 
 def pair(deadlines: object, **changes: object) -> AllocationProblem:
-    zero = [0.0, 0.0]
-    costs = Coefficients([1e-3, 1e-3], zero, zero, zero, zero, zero)
-    return AllocationProblem(costs, deadlines, **{"total_samples": 1500, **changes})
+    return problem_of([1e-3, 1e-3], deadlines, **{"total_samples": 1500, **changes})
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)

@@ -63,11 +63,6 @@ def test_an_app_that_draws_the_same_samples_for_every_task_does_its_own_work():
     assert all(run.learner(k).fixed for k in range(len(SPEEDS)))
 
 
-def test_longer_pauses_make_longer_rounds():
-    times = [trained(12, pause_s).records[-1].cycle_time_s for pause_s in (0.0, 0.3, 3.0)]
-    assert times[0] < 0.7 * times[1] < 0.5 * times[2]
-
-
 def test_one_pause_that_loads_or_saves_does_not_count():
     state = State()
     for seconds in (60.0, 0.5, 0.5, 90.0, 0.4):

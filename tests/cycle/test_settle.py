@@ -36,13 +36,6 @@ def test_fewer_samples_than_the_task_count_for_fewer():
     assert run.row(0).samples_used == 7
 
 
-def test_a_baseline_round_counts_as_the_project_does():
-    run = Run([App(held=100), App(held=300)])
-    run.round()
-    assert [update.weight for update in run.updates] == [100, 300]
-    assert not any(update.changed for update in run.updates)
-
-
 @pytest.mark.parametrize("examples", [0, -3, float("nan"), float("inf"), "many", True, 10**400, [3]])
 def test_a_number_of_examples_that_cannot_be(examples):
     run = planned()

@@ -88,17 +88,6 @@ def test_imports_go_one_way():
     assert not wrong
 
 
-def test_the_core_uses_neither_tools_nor_the_simulation():
-    wrong = [
-        f"{path.relative_to(ROOT)} imports {module}"
-        for path in FILES
-        if room_of(path) not in ("tools", "__init__")
-        for module, name in imported(path)
-        if module.startswith("mel_simulation") or f"{module}.{name}".startswith("flwr_mel.tools")
-    ]
-    assert not wrong
-
-
 @pytest.mark.parametrize("path", sorted((PACKAGE / "cycle").glob("*.py")), ids=lambda path: path.name)
 def test_a_cycle_depends_on_its_arguments_alone(path):
     assert not {module.split(".")[0] for module, _ in imported(path)} & OUTSIDE
