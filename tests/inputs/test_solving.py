@@ -74,6 +74,7 @@ def test_fixed_epochs(question):
         names(complaint(question, problem(), [1, bad]), "epochs", bad)
         if bad is None or np.isscalar(bad):
             names(complaint(question, problem(), bad), "epochs", bad)
+    names(complaint(question, problem(), np.array([1, 0])), "epochs", 0)
     for bad in [[1], np.ones(3, dtype=int)]:
         assert "one value per learner (2)" in complaint(question, problem(), bad)
     assert "one-dimensional" in complaint(question, problem(), np.ones((2, 1), dtype=int))

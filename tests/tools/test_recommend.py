@@ -101,6 +101,11 @@ def test_short_rounds_keep_the_mean_power(answer):
     assert frugal.energy_j / frugal.cycle_time_s < quick.energy_j / quick.cycle_time_s / 2
 
 
+def test_what_is_no_problem_is_refused():
+    with pytest.raises(ValueError, match="problem must be an AllocationProblem, got 'fleet"):
+        recommend("fleet.toml")
+
+
 def test_command_line(paper):
     out = run("recommend", paper, *LIMITS).stdout
     for word in (
