@@ -98,11 +98,7 @@ def test_a_bug_is_reported_without_a_traceback(paper, monkeypatch, kind):
 
 
 def test_the_installed_program_and_its_commands():
-    done = process("--help", installed=True)
-    assert done.returncode == 0
-    for name in ("plan", "fleet", "recommend", "profile", "report", "simulate", "sweep", "arena"):
-        assert f"│ {name} " in done.stdout
-    assert process("--version").stdout.startswith("flwr-mel ")
+    assert process("--version", installed=True).stdout.startswith("flwr-mel ")
     for name in ("plan", "fleet", "recommend", "profile", "report", "bundle"):
         assert f"flwr-mel {name} " in run(name, "--help").stdout.split("Try:")[1]
     for gone in ("watch", "doctor", "link-server"):
