@@ -61,6 +61,11 @@ def test_solver_options(build, field, bad):
     assert "one of '" in text
 
 
+def test_handout():
+    text = complaint(Handout, "Even")
+    assert text == "handout must be one of 'proportional', 'even', 'strongest-first', got 'Even'"
+
+
 @pytest.mark.parametrize("rule", Handout)
 def test_hand_out_refuses_what_does_not_fit(rule):
     ones = np.ones(2, dtype=np.int64)

@@ -42,7 +42,7 @@ def feasible_problems(seeds):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_random_problems_are_solved_within_all_limits_and_bounds(mode):
-    problems = feasible_problems(range(0, 120, 1 if mode is Suggest.BISECTION else 3))
+    problems = feasible_problems(range(0, 120, 2 if mode is Suggest.BISECTION else 4))
     assert len(problems) > 20
     for problem in problems:
         solution = allocate(problem, SuggestImprove(suggest=mode))

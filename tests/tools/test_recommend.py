@@ -6,11 +6,7 @@ import click
 import pytest
 from mel_simulation.cli.trials import scaled
 
-from flwr_mel import (
-    Rate,
-    allocate,
-    best_round,
-)
+from flwr_mel import Infeasible, Rate, allocate, best_round
 from flwr_mel.solvers import Exact
 from flwr_mel.tools.fleetfile import read_fleet
 from flwr_mel.tools.recommend import WORTH, Level, paper_rule, recommend, regimes_of, worth_trying
@@ -101,7 +97,9 @@ def test_short_rounds_keep_the_mean_power(answer):
     assert frugal.energy_j / frugal.cycle_time_s < quick.energy_j / quick.cycle_time_s / 2
 
 
-def test_what_is_no_problem_is_refused():
+def test_errors():
+    with pytest.raises(Infeasible, match="can process"):
+        recommend(paper_problem(0, 10, 10, 0).replace(total_samples=10**6))
     with pytest.raises(ValueError, match="problem must be an AllocationProblem, got 'fleet"):
         recommend("fleet.toml")
 
