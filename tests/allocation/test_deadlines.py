@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flwr_mel import AllocationProblem, Infeasible, Reason, allocate, fastest, greenest
+from flwr_mel import AllocationProblem, Infeasible, allocate, fastest, greenest
 from flwr_mel.allocation.allocate import violations
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
 from tests.zoo import paper_problem, problem_of
@@ -57,12 +57,6 @@ def test_fields():
         pair([1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match=r"cycle_time_s\[1\] must be a finite number > 0, got 0"):
         pair([1.0, 0.0])
-
-
-def test_a_deadline_that_is_too_short_leaves_one_out():
-    found = allocate(pair([0.05, 2.0], min_samples=100), Exact())
-    assert found.excluded == {0: Reason.MIN_BATCH_TIME}
-    assert found.samples.tolist() == [0, 1500]
 
 
 def test_inverse_questions_keep_deadlines_that_differ():

@@ -151,15 +151,3 @@ def test_an_exception_of_the_app_stays_its_own():
         with pytest.raises(ZeroDivisionError):
             train(lambda *_: 1 / 0, TASK, ctx)
     assert ctx.run_config == {"local-epochs": 1}
-
-
-def test_messages_without_a_task_pass_untouched():
-    ctx, seen = context({"local-epochs": 1}), []
-
-    def work(message, c):
-        seen.append((c is ctx, dict(message.content["config"])))
-        return reply_to(message)
-
-    reply = mel_mod(task_message({}, **{"local-epochs": 1}), ctx, work)
-    assert seen == [(True, {"local-epochs": 1})]
-    assert wire.RECORD not in reply.content

@@ -16,18 +16,6 @@ def declaring(n, **more):
     return [App(capability=declared() | more) for _ in range(n)]
 
 
-def test_clients_without_costs_do_their_own_work_first():
-    run = Run([App(own=2), App(own=2, pace=1e-2)])
-    first = run.round()
-    assert first.status == "baseline"
-    assert all(row.baseline and row.epochs == row.samples == 0 for row in first.learners)
-    assert [row.weight for row in first.learners] == [600, 600]
-    second = run.round()
-    assert not any(row.baseline for row in second.learners)
-    assert second.baseline_s == pytest.approx(12.01)
-    assert second.cycle_time_s < 6.0
-
-
 def test_a_round_of_some_gets_its_share_of_the_samples():
     run = Run(declaring(4, **{wire.MAX_SAMPLES: 1000}), cycle_time_s=5.0, total_samples=800)
     assert run.round(only=[0, 1]).total_samples == 400

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from flwr_mel import Estimation, Robust, wire
-from flwr_mel.cycle.errors import NoWork
 from flwr_mel.cycle.settle import Reply
 from flwr_mel.cycle.state import with_answers, with_nodes
 from flwr_mel.records import Outcome
@@ -57,12 +56,6 @@ def test_outcomes():
     assert run.updates == []
     assert len(record.failures) == 4
     assert record.makespan_s == record.cycle_time_s
-
-
-def test_a_first_round_in_which_all_fail_is_an_error_that_groups_clients_by_reason():
-    run = Run([App(), App()])
-    with pytest.raises(NoWork, match=r"0, 1: failed: out of memory(.|\n)*without MelStrategy"):
-        run.round(replies={f"{1000 + k}": Reply(error="out of memory") for k in range(2)})
 
 
 def test_replies_of_clients_without_a_task_count_for_nothing():

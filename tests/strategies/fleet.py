@@ -34,26 +34,15 @@ FIRST = 1001
 
 @dataclass
 class Fleet:
-    """Clients, and what they do other than their tasks.
-
-    Parameters
-    ----------
-    apps : list of App
-        The clients.
-    moves : callable, optional
-        Number of the client, round and the model's arrays by name to new arrays by name.
-    errors : set of pairs
-        Round and client whose app raises.
-    lost : set of pairs
-        Round and client whose reply never comes.
-    evaluates : callable
-        Number of the client to its metrics in an evaluation.
-    """
+    """Clients, and what they do other than their tasks."""
 
     apps: list
+    #: Gets the number of the client, the round and the model's arrays by name; returns the new arrays.
     moves: object = None
+    #: Rounds and clients whose app raises, and those whose reply never comes.
     errors: set = field(default_factory=set)
     lost: set = field(default_factory=set)
+    #: Gets the number of the client; returns its metrics in an evaluation.
     evaluates: object = staticmethod(lambda _k: {"accuracy": 0.5})
     #: What was received, by round and client.
     tasks: dict = field(default_factory=dict)
