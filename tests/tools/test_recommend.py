@@ -36,6 +36,8 @@ def test_the_limit_that_binds():
     found = regimes_of(plain(energy_j=10.0, time_s=1000.0, g2=0.001))
     assert found.energy.doubled == pytest.approx(2)
     assert (found.time.level, found.energy.level) == (Level.HIGH, Level.LOW)
+    found = regimes_of(plain(max_samples=2000, max_epochs=3))  # the learners' own data
+    assert found.time.level is found.energy.level is Level.HIGH
 
 
 def test_the_papers_rule():
