@@ -91,8 +91,6 @@ def test_imports_go_one_way():
 @pytest.mark.parametrize("path", sorted((PACKAGE / "cycle").glob("*.py")), ids=lambda path: path.name)
 def test_a_cycle_depends_on_its_arguments_alone(path):
     assert not {module.split(".")[0] for module, _ in imported(path)} & OUTSIDE
-    calls = {n.func.id for n in ast.walk(parsed(path)) if isinstance(n, ast.Call) and hasattr(n.func, "id")}
-    assert not calls & {"open", "print", "input"}
 
 
 @pytest.mark.parametrize("folder", ["flwr_mel", "simulation", "deploy/app", "examples"])

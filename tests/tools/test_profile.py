@@ -128,7 +128,6 @@ def test_remarks():
             "got RuntimeError from train(samples=6, epochs=1): out of",
         ),
         (("--train", "my_app:nothing", "--samples", 100), "--train must be slow enough"),
-        (("--train", "my_app", "--samples", 100), "--train must be module:function"),
         (("--train", "my_app:train", "--samples", 3), "--samples must be an integer from 8"),
         ((*TRAIN, "--transfer", -1), "--transfer must be a finite number >= 0"),
         ((*TRAIN, "--out", "my_app.py"), "--out must be a file name that ends in .toml"),
