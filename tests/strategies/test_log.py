@@ -14,7 +14,10 @@ from tests.strategies.fleet import Fleet, measured, planned, wrapped
 
 def test_log_lines(api, caplog):
     caplog.set_level(logging.INFO, "flwr.mel")
-    api.train(wrapped(api), Fleet([*measured(), App(modded=False)]), rounds=3)
+    mel = wrapped(api)
+    api.train(mel, Fleet([*measured(), App(modded=False)]), rounds=3)
+    (skipped,) = [row for row in mel.records[-1].learners if not row.asked]
+    assert "no mel_mod" in skipped.reason
     lines = [r.getMessage() for r in caplog.records if r.name == "flwr.mel" and r.levelno == logging.INFO]
     rounds = [line for line in lines if line.startswith("round ")]
     assert len(rounds) == 3

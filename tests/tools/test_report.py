@@ -38,6 +38,9 @@ def test_one_run_has_every_section_and_the_numbers_of_the_records(several):
     assert "prefers-color-scheme: dark" in found.source
     assert "var(--c0)" in found.source
     assert "#0072b2" not in found.source.partition("</style>")[2]
+    bars = re.findall("left:(.+?)%;width:(.+?)%", found.source)
+    assert len(bars) >= 3 * 20
+    assert all(0 <= float(left) <= float(left) + float(width) <= 100 for left, width in bars)
     names = {row["learner"] for row in records[0]["learners"]}
     assert all(name in found.text for name in names)
 
