@@ -14,12 +14,12 @@ def end(process, patience_s=4.0):
     """
     family = tree(process.pid)
     for ask in (psutil.Process.terminate, psutil.Process.kill):
-        family = {child for old in family if _lives(old) for child in tree(old.pid)}
+        family = {child for old in family if alive(old) for child in tree(old.pid)}
         for one in family:
             with suppress(psutil.Error):
                 ask(one)
         deadline = time.monotonic() + patience_s
-        while any(map(_lives, family)) and time.monotonic() < deadline:
+        while any(map(alive, family)) and time.monotonic() < deadline:
             process.poll()
             time.sleep(0.05)
     process.wait(60)  # killed by now, but its last threads may take a moment on a busy machine
@@ -34,7 +34,8 @@ def tree(pid):
         return set()
 
 
-def _lives(process):
+def alive(process):
+    """Whether a process still does something; one that has ended may wait for its parent to notice."""
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False

@@ -53,6 +53,13 @@ def random_problem(rng: np.random.Generator, learners: int, kind: str, staleness
     return probe.replace(total_samples=total)
 
 
+def problem_of(c2, time_s=5.0, **limits) -> AllocationProblem:
+    """A problem by hand; of the costs, only c2 must be given."""
+    zero = [0.0] * len(c2)
+    costs = {name: limits.pop(name, zero) for name in ("c1", "c0", "g2", "g1", "g0")}
+    return AllocationProblem(Coefficients(c2, **costs), time_s, **limits)
+
+
 def paper_problem(
     seed: int, time_s: float, energy_j: float, staleness: int, learners: int = 20, *, pl: bool = True
 ):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from flwr_mel import AllocationProblem, Coefficients, Infeasible, Reason, allocate, fastest, greenest
+from flwr_mel import AllocationProblem, Infeasible, allocate, fastest, greenest
 from flwr_mel.allocation.allocate import violations
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
-from tests.zoo import paper_problem
+from tests.zoo import paper_problem, problem_of
 
 SOLVERS = (
     Exact(),
@@ -18,9 +18,7 @@ SOLVERS = (
 
 
 def pair(deadlines: object, **changes: object) -> AllocationProblem:
-    zero = [0.0, 0.0]
-    costs = Coefficients([1e-3, 1e-3], zero, zero, zero, zero, zero)
-    return AllocationProblem(costs, deadlines, **{"total_samples": 1500, **changes})
+    return problem_of([1e-3, 1e-3], deadlines, **{"total_samples": 1500, **changes})
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
@@ -59,12 +57,6 @@ def test_fields():
         pair([1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match=r"cycle_time_s\[1\] must be a finite number > 0, got 0"):
         pair([1.0, 0.0])
-
-
-def test_a_deadline_that_is_too_short_leaves_one_out():
-    found = allocate(pair([0.05, 2.0], min_samples=100), Exact())
-    assert found.excluded == {0: Reason.MIN_BATCH_TIME}
-    assert found.samples.tolist() == [0, 1500]
 
 
 def test_inverse_questions_keep_deadlines_that_differ():

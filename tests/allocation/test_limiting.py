@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 
-from flwr_mel import AllocationProblem, Coefficients, allocate
+from flwr_mel import AllocationProblem, allocate
 from flwr_mel.allocation.limiting import Limit, limiting
 from flwr_mel.solvers import EqualBatches, Exact
-from tests.zoo import paper_problem
+from tests.zoo import paper_problem, problem_of
 
 
 def same(learners: int, **limits) -> AllocationProblem:
     """Equal learners: 0.1 s and 0.1 J per sample and epoch."""
-    ones, nil = np.full(learners, 0.1), np.zeros(learners)
-    values = {"cycle_time_s": 1e6, "total_samples": 10 * learners, "staleness": 0, **limits}
-    return AllocationProblem(Coefficients(ones, nil, nil, ones, nil, nil), **values)
+    ones, time_s = [0.1] * learners, limits.pop("cycle_time_s", 1e6)
+    return problem_of(ones, time_s, g2=ones, total_samples=10 * learners, **limits)
 
 
 def named(problem: AllocationProblem, solver) -> list[Limit]:
@@ -39,10 +38,8 @@ def test_one_limit_that_binds_everybody(solver, limits, want):
 
 def test_the_staleness_cap_is_named_where_one_more_epoch_would_fit():
     # The second learner is ten times as fast; with c = 1 it may do one epoch more than the first.
-    slow_and_fast = Coefficients([0.1, 0.01], [0.0] * 2, [0.0] * 2, [0.1] * 2, [0.0] * 2, [0.0] * 2)
-    problem = AllocationProblem(
-        slow_and_fast, 4.0, [None, 1e3], total_samples=40, staleness=1, min_samples=20, max_samples=[20, 20]
-    )
+    limits = {"energy_limit_j": [None, 1e3], "min_samples": 20, "max_samples": [20, 20]}
+    problem = problem_of([0.1, 0.01], 4.0, g2=[0.1] * 2, total_samples=40, staleness=1, **limits)
     assert allocate(problem, Exact()).epochs.tolist() == [2, 3]
     # Time is used up by the first, which also has all samples it holds; the cap alone stops the second.
     assert named(problem, Exact())[1] is Limit.STALENESS
@@ -52,8 +49,7 @@ def test_the_staleness_cap_is_named_where_one_more_epoch_would_fit():
 
 def test_who_is_left_out_has_no_limit_and_caps_the_others_of_equal_batches():
     # The first cannot do one epoch on its batch: its 0 epochs count as the least.
-    c = Coefficients([10.0, 0.01], [0.0] * 2, [0.0] * 2, [0.1] * 2, [0.0] * 2, [0.0] * 2)
-    problem = AllocationProblem(c, 50.0, total_samples=20, staleness=2)
+    problem = problem_of([10.0, 0.01], 50.0, g2=[0.1] * 2, total_samples=20, staleness=2)
     assert allocate(problem, EqualBatches()).epochs.tolist() == [0, 2]
     assert named(problem, EqualBatches()) == [Limit.NONE, Limit.STALENESS]
     assert limiting(problem, np.zeros(2, dtype=int), np.zeros(2, dtype=int)) == [Limit.NONE] * 2

@@ -7,9 +7,10 @@ asked for the awkward fleets of `tests.allocation.oracle`.
 import numpy as np
 import pytest
 
-from flwr_mel import AllocationProblem, Coefficients, Infeasible, Status, allocate, fastest, greenest
+from flwr_mel import Infeasible, Status, allocate, fastest, greenest
 from flwr_mel.solvers import EqualBatches, Exact, knapsack
 from tests.allocation import by_sample, oracle
+from tests.zoo import problem_of
 
 TRIALS = [30, pytest.param(20_000, marks=pytest.mark.slow)]
 EXCLUDE = {False: "infeasible", True: "optimal"}
@@ -176,12 +177,6 @@ def test_epochs_of_fleets_too_large_for_the_exact_answer(monkeypatch):
             assert found.epochs.sum() <= best <= round(found.bound * len(problem))
             assert found.status is not Status.OPTIMAL or found.epochs.sum() == best
     assert solved > 10
-
-
-def problem_of(c2, time_s=5.0, **limits):
-    z = [0.0] * len(c2)
-    costs = {name: limits.pop(name, z) for name in ("c1", "c0", "g2", "g1", "g0")}
-    return AllocationProblem(Coefficients(c2, *costs.values()), time_s, **limits)
 
 
 def test_learners_may_be_left_out_for_their_least_batches():

@@ -5,43 +5,12 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from flwr_mel import AllocationProblem, Coefficients, Status, allocate
+from flwr_mel import Status, allocate
 from flwr_mel.allocation.allocate import violations
 from flwr_mel.allocation.handout import Handout, hand_out
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove
+from tests.allocation.test_brute_force import KINDS, random_problem
 from tests.search import examples
-
-positive = st.floats(1e-5, 1e-1)
-costs = st.floats(0, 1e-2)
-
-
-@st.composite
-def problems(draw):
-    k = draw(st.integers(1, 8))
-
-    def several(of):
-        return draw(st.lists(of, min_size=k, max_size=k))
-
-    coefficients = Coefficients(
-        several(positive),
-        several(costs),
-        several(st.floats(0, 3)),
-        several(costs),
-        several(costs),
-        several(costs),
-    )
-    least = draw(st.integers(1, 50))
-    return AllocationProblem(
-        coefficients,
-        draw(st.floats(0.5, 50)),
-        draw(st.none() | st.floats(0.01, 50)),
-        total_samples=draw(st.integers(k * least, 4000 + k * least)),
-        staleness=draw(st.integers(0, 7)),
-        min_samples=least,
-        max_samples=draw(st.none() | st.integers(1, 5000)),
-        max_epochs=draw(st.none() | st.integers(1, 30)),
-    )
-
 
 SOLVERS = [
     Exact(),
@@ -54,8 +23,9 @@ SOLVERS = [
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
 @examples(38, suppress_health_check=[HealthCheck.differing_executors])
-@given(problem=problems())
-def test_every_solver_keeps_every_limit(solver, problem):
+@given(st.integers(0, 2**32), st.sampled_from(KINDS))
+def test_every_solver_keeps_every_limit(solver, seed, kind):
+    problem = random_problem(np.random.default_rng(seed), kind, samples=4000)
     solution = allocate(problem, solver, throw=False)
     if solution.status is Status.INFEASIBLE:
         assert solution.diagnosis is not None
@@ -64,7 +34,7 @@ def test_every_solver_keeps_every_limit(solver, problem):
     whole = solution.status is not Status.PARTIAL
     assert violations(problem, solution.epochs, solution.samples, all_samples=whole) == []
     assert solution.mean_epochs <= solution.bound
-    assert (solution.time_s <= problem.cycle_time_s).all()
+    assert (solution.time_s <= problem.deadline_s).all()
     assert (solution.energy_j <= problem.energy_limit_j).all()
     assert set(solution.excluded) == set(np.flatnonzero(solution.epochs == 0).tolist())
     if isinstance(solver, Exact):

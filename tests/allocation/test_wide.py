@@ -1,23 +1,11 @@
 """Wide windows, up to no staleness cap at all: allocations near a proven bound, quickly."""
 
-import numpy as np
 import pytest
 
 from bench.problems import fleet_problem
-from flwr_mel import AllocationProblem, Coefficients, Status, allocate
+from flwr_mel import Status, allocate
 from flwr_mel.solvers import Exact, knapsack
-from tests.allocation import oracle
 from tests.zoo import paper_problem
-
-
-@pytest.mark.parametrize("kind", oracle.KINDS)
-def test_without_a_cap_equals_enumeration(kind):
-    rng = np.random.default_rng([9, oracle.KINDS.index(kind)])
-    for _ in range(20):
-        problem = oracle.random_problem(rng, kind).replace(staleness=None)
-        best, found = oracle.best_epochs(problem), allocate(problem, Exact(), throw=False)
-        assert found.status.ok == (best is not None)
-        assert best is None or int(found.epochs.sum()) == best == round(found.bound * len(problem))
 
 
 @pytest.mark.parametrize("staleness", [100, 1000, None])
@@ -44,11 +32,3 @@ def test_a_table_that_would_be_too_large_is_cut_and_the_bound_says_so(monkeypatc
     found = allocate(problem, Exact())
     assert found.status is Status.FEASIBLE
     assert found.mean_epochs <= whole.mean_epochs <= found.bound
-
-
-def test_epochs_without_end():
-    zero = [0.0] * 300
-    costs = Coefficients([1e-9] * 300, zero, zero, zero, zero, zero)
-    for staleness in (0, 9000, None):
-        problem = AllocationProblem(costs, 1000.0, total_samples=300, staleness=staleness)
-        assert allocate(problem, Exact()).status is Status.OPTIMAL

@@ -14,7 +14,7 @@ from flwr.common import (
 
 from flwr_mel import Device, wire
 from flwr_mel.clientapp import Assignment, MelClient, MelMod
-from tests.clientapp.tools import BASELINE, TASK, Learner
+from tests.clientapp.tools import TASK, Learner
 
 MODEL = ndarrays_to_parameters([np.arange(3.0)])
 
@@ -48,21 +48,17 @@ def test_the_probe_is_answered():
 
 def test_the_epochs_reach_the_client_and_the_report_the_server():
     seen = []
-    result = fit(lambda config: seen.append(config["local_epochs"]), TASK, local_epochs=2)
-    assert seen == [7]
+
+    def work(config):
+        seen.append((config["local_epochs"], len(Assignment.from_config(config).choose(50))))
+
+    result = fit(work, TASK, local_epochs=2)
+    assert seen == [(7, 20)]
+    assert (result.metrics[wire.SAMPLES_USED], result.metrics[wire.SAMPLES_HELD]) == (20, 50)
     assert (result.metrics["loss"], result.num_examples) == (0.5, 12)
     assert (result.metrics[wire.EPOCHS_READ], result.metrics[wire.OWN_EPOCHS]) == (1, 2)
     assert result.metrics[wire.TRAIN_SECONDS] >= 0
     assert fit(lambda config: None, TASK, local_epochs=2).metrics[wire.EPOCHS_READ] == 0
-
-
-def test_samples_and_baseline_tasks():
-    chosen = fit(lambda config: Assignment.from_config(config).choose(50), TASK)
-    assert (chosen.metrics[wire.SAMPLES_USED], chosen.metrics[wire.SAMPLES_HELD]) == (20, 50)
-    seen = []
-    result = fit(lambda config: seen.append(config["local_epochs"]), BASELINE, local_epochs=2)
-    assert seen == [2]
-    assert result.metrics[wire.OWN_EPOCHS] == 2
 
 
 def test_everything_else_is_the_projects_own():

@@ -74,6 +74,11 @@ def test_the_configs_describe_the_client_and_the_node_config_wins(tmp_path):
     answer = probe(mel_mod, ctx)
     assert (answer[wire.CPU_HZ], answer[wire.MAX_SAMPLES]) == (1e9, 20)
     assert wire.COEFFICIENTS[0] not in answer  # the node config's physical values come first
+    # Only the device itself may name a file to open.
+    assert probe(mel_mod, context({"mel-profile": str(profile)})) == {
+        wire.PROBE: 4, wire.MODDED: 1, wire.LEARNER: "2"
+    }  # fmt: skip
+    assert "must be the path of a profile" in probe(mel_mod, context(**{"mel-profile": 3}))[wire.PROBLEM]
     profile.write_text("mel-c2 =")
     assert f"the profile {profile} is not valid TOML" in probe(mel_mod, ctx)[wire.PROBLEM]
     assert probe(mel_mod, ctx)[wire.LEARNER] == "a"

@@ -122,11 +122,6 @@ def test_the_papers_fleet():
     assert all(d.energy_limit_j is None for d in paper_fleet(np.random.default_rng(3), energy_j=None))
 
 
-def test_one_seed_one_fleet():
-    assert paper_fleet(np.random.default_rng(5)) == paper_fleet(np.random.default_rng(5))
-    assert paper_fleet(np.random.default_rng(5)) != paper_fleet(np.random.default_rng(6))
-
-
 def test_places_are_uniform_in_the_disc():
     far = place(np.random.default_rng(0), 20_000, 500)
     assert far.min() >= 1

@@ -1,7 +1,5 @@
 """The baseline round: what it includes beside the work, and that the work is kept."""
 
-from dataclasses import dataclass
-
 import pytest
 
 from flwr_mel.strategy import final_line
@@ -10,18 +8,8 @@ from tests.cycle.tools import App, Run
 SLOW = (1, 1, 3, 10)
 
 
-@dataclass
-class Cold(App):
-    """A client whose first task also loads libraries and data."""
-
-    start_s: float = 0.0
-
-    def seconds(self, k, task):
-        return super().seconds(k, task) + (self.start_s if task.cycle == 1 else 0.0)
-
-
 def cold(start_s, slowness=SLOW):
-    return Run([Cold(own=2, held=350, pace=1e-3 * s, start_s=start_s) for s in slowness])
+    return Run([App(own=2, held=350, pace=1e-3 * s, start_s=start_s) for s in slowness])
 
 
 @pytest.mark.parametrize("start_s", [0.0, 3.0, 100.0])

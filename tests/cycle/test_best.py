@@ -6,16 +6,13 @@ import pytest
 from flwr_mel.cycle.state import State
 from flwr_mel.records import Outcome
 from flwr_mel.solvers.rate import LEAST, Rate
-from tests.cycle.test_baseline import Cold
 from tests.cycle.tools import App, Run
 
 SPEEDS = (1, 2, 5, 10)
 
 
 def trained(rounds, pause_s=0.0, apps=None, start_s=0.0):
-    apps = apps or [Cold(held=1000, pace=1e-3 * s, own=2) for s in SPEEDS]
-    for app in apps:
-        app.start_s = start_s  # of those that are `Cold`
+    apps = apps or [App(held=1000, pace=1e-3 * s, own=2, start_s=start_s) for s in SPEEDS]
     run = Run(apps, cycle_time_s="best")
     for _ in range(rounds):
         run.round()
@@ -53,8 +50,8 @@ def test_rounds_are_as_long_as_pays_with_the_time_between_them(pause_s, start_s)
 
 @pytest.mark.parametrize("fixed_s", [0.15, 0.5])
 def test_a_large_fixed_cost_does_not_look_like_the_same_work_for_every_task(fixed_s):
-    apps = [Cold(held=1000, pace=1e-3 * s, own=2, fixed_s=fixed_s) for s in SPEEDS]
-    run = trained(12, apps=apps, start_s=0.05)
+    apps = [App(held=1000, pace=1e-3 * s, own=2, fixed_s=fixed_s, start_s=0.05) for s in SPEEDS]
+    run = trained(12, apps=apps)
     assert not any(run.learner(k).fixed for k in range(len(SPEEDS)))
     assert all(row.samples >= LEAST for row in run.records[-1].learners)
 
@@ -64,11 +61,6 @@ def test_an_app_that_draws_the_same_samples_for_every_task_does_its_own_work():
     apps = [App(held=1000, pace=1e-3 * s, own=2, loader=True, max_steps=20) for s in SPEEDS]
     run = trained(8, apps=apps)
     assert all(run.learner(k).fixed for k in range(len(SPEEDS)))
-
-
-def test_longer_pauses_make_longer_rounds():
-    times = [trained(12, pause_s).records[-1].cycle_time_s for pause_s in (0.0, 0.3, 3.0)]
-    assert times[0] < 0.7 * times[1] < 0.5 * times[2]
 
 
 def test_one_pause_that_loads_or_saves_does_not_count():

@@ -116,14 +116,6 @@ def test_physical_values_need_a_workload():
     assert given.costs is not None
 
 
-def test_a_state_survives_a_checkpoint():
-    state = known({"71": {**SIMULATED, wire.PARTITION: 3, **declared()}})
-    again = State.from_dict(state.as_dict())
-    assert again.as_dict() == state.as_dict()
-    back = known({"98": {**SIMULATED, wire.PARTITION: 3, **declared()}}, again)
-    assert back.of("98").estimate == state.of("71").estimate
-
-
 @pytest.mark.parametrize("data", [{}, {"learners": 3}, {"learners": {"1": {}}}, None, []])
 def test_what_is_no_checkpoint_is_refused(data):
     with pytest.raises(ValueError, match="state"):

@@ -16,7 +16,6 @@ X, Y = np.zeros((4, 2)), np.arange(4)
         (Options, {"cycle_time_s": 0}),
         (Options, {"cycle_time_s": "fast"}),
         (Options, {"total_samples": 0}),
-        (Options, {"total_samples": 2.5}),
         (Options, {"staleness": -1}),
         (Options, {"min_samples": True}),
         (Options, {"max_epochs": 0}),

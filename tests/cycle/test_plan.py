@@ -16,40 +16,6 @@ def declaring(n, **more):
     return [App(capability=declared() | more) for _ in range(n)]
 
 
-def test_clients_without_costs_do_their_own_work_first():
-    run = Run([App(own=2), App(own=2, pace=1e-2)])
-    first = run.round()
-    assert first.status == "baseline"
-    assert all(row.baseline and row.epochs == row.samples == 0 for row in first.learners)
-    assert [row.weight for row in first.learners] == [600, 600]
-    second = run.round()
-    assert not any(row.baseline for row in second.learners)
-    assert second.baseline_s == pytest.approx(12.01)
-    assert second.cycle_time_s < 6.0
-
-
-def test_a_late_comer_is_measured_while_the_others_work():
-    run = Run([App(), App()])
-    run.round()
-    run.apps.append(App())
-    record = run.round()
-    assert [row.baseline for row in record.learners] == [False, False, True]
-    assert record.status == "optimal"
-
-
-def test_the_cycle_time_is_given():
-    run = Run([App(), App(pace=1e-2)], cycle_time_s=1.0)
-    record = run.rounds(3)[-1]
-    assert record.cycle_time_s == 1.0
-    assert all(row.time_s <= 1.0 for row in record.learners)
-
-
-def test_no_data_of_the_smallest_client_is_dropped_when_there_is_time():
-    run = Run([App(held=20), App(held=600), App(held=50)], cycle_time_s=60.0, max_epochs=1)
-    records = run.rounds(4)
-    assert [record.total_samples for record in records[1:]] == [670] * 3
-
-
 def test_a_round_of_some_gets_its_share_of_the_samples():
     run = Run(declaring(4, **{wire.MAX_SAMPLES: 1000}), cycle_time_s=5.0, total_samples=800)
     assert run.round(only=[0, 1]).total_samples == 400

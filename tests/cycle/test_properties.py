@@ -20,23 +20,7 @@ from tests.search import examples
 KEYS = sorted(
     {x for x in vars(wire).values() if isinstance(x, str) and x.startswith("mel-")} | set(wire.COEFFICIENTS)
 )
-ODD = [
-    0,
-    1,
-    -1,
-    3,
-    2.5,
-    math.nan,
-    math.inf,
-    -math.inf,
-    1e308,
-    1e-320,
-    2**31,
-    2**40,
-    2**63 - 1,
-    -(2**63),
-    1e12,
-]
+ODD = [0, 1, -1, 2.5, math.nan, math.inf, -math.inf, 1e308, 1e-320, 2**31, 2**40, 2**63 - 1, -(2**63)]
 values = st.one_of(
     st.sampled_from(ODD),
     st.integers(-(2**63), 2**63 - 1),

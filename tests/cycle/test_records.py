@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from flwr_mel import JsonlWriter, Stopping, read_jsonl
-from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
+from flwr_mel.records import CycleRecord, Outcome
 from tests.cycle.tools import App, Run
 
 
@@ -89,15 +89,6 @@ def test_a_broken_line_inside_is_an_error(tmp_path, records):
     path.write_text("\n".join([lines[0], "nonsense", lines[1]]) + "\n")
     with pytest.raises(ValueError, match=r"run\.jsonl, line 2"):
         list(read_jsonl(path))
-
-
-def test_a_row_in_one_line():
-    assert "own work" in LearnerRecord("3", "1", baseline=True).describe()
-    skipped = LearnerRecord("pi\x1b", "1", reason="it sleeps").describe()
-    assert skipped.isprintable()
-    assert "skipped, it sleeps" in skipped
-    row = LearnerRecord("3", "1", epochs=2, samples=1500, time_s=1.234, limited_by="time")
-    assert row.describe() == "client 3: 2 x 1,500 samples in 1.23 s, limited by time"
 
 
 def accuracies(*values, **more):

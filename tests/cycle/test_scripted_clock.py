@@ -7,7 +7,8 @@ import pytest
 
 from flwr_mel.cycle.options import Estimation
 from flwr_mel.cycle.state import State
-from tests.cycle.scripted import LOST, fleet_of, run_rounds, unwrapped
+from tests.cycle.scripted import fleet_of, run_rounds, unwrapped
+from tests.cycle.tools import LOST
 
 
 def changes(logs):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from flwr_mel import Estimation, Robust, wire
-from flwr_mel.cycle.errors import NoWork
 from flwr_mel.cycle.settle import Reply
 from flwr_mel.cycle.state import with_answers, with_nodes
 from flwr_mel.records import Outcome
@@ -36,13 +35,6 @@ def test_fewer_samples_than_the_task_count_for_fewer():
     assert run.row(0).samples_used == 7
 
 
-def test_a_baseline_round_counts_as_the_project_does():
-    run = Run([App(held=100), App(held=300)])
-    run.round()
-    assert [update.weight for update in run.updates] == [100, 300]
-    assert not any(update.changed for update in run.updates)
-
-
 @pytest.mark.parametrize("examples", [0, -3, float("nan"), float("inf"), "many", True, 10**400, [3]])
 def test_a_number_of_examples_that_cannot_be(examples):
     run = planned()
@@ -64,12 +56,6 @@ def test_outcomes():
     assert run.updates == []
     assert len(record.failures) == 4
     assert record.makespan_s == record.cycle_time_s
-
-
-def test_a_first_round_in_which_all_fail_is_an_error_that_groups_clients_by_reason():
-    run = Run([App(), App()])
-    with pytest.raises(NoWork, match=r"0, 1: failed: out of memory(.|\n)*without MelStrategy"):
-        run.round(replies={f"{1000 + k}": Reply(error="out of memory") for k in range(2)})
 
 
 def test_replies_of_clients_without_a_task_count_for_nothing():
@@ -146,11 +132,6 @@ def test_a_problem_of_the_mod_is_noted_once():
     for _ in range(3):
         run.round(replies={"1000": Reply(good(1).arrays, 9, words, 1.0)})
     assert [note for record in run.records for note in record.notes] == ["client 0: no profile"]
-
-
-def test_updates_come_in_the_order_of_the_clients():
-    run = planned(12)
-    assert [update.node for update in run.updates] == [str(1000 + k) for k in range(12)]
 
 
 class TestAdvice:

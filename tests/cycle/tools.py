@@ -12,6 +12,7 @@ from flwr_mel.cycle.settle import Reply, settle
 from flwr_mel.cycle.state import State, with_answers, with_nodes
 
 MODEL = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)}
+LOST = math.inf
 #: c2, c1, c0 in seconds, g2, g1, g0 in joules.
 COSTS = (1e-3, 1e-3, 0.1, 1e-4, 0.0, 0.1)
 
@@ -28,6 +29,10 @@ class App:
     `own` epochs of its own, in the config if `named`; it `reads` its epochs (None: not observed), `chooses`
     its samples, draws them from a counted `loader`, or stops after `max_steps` steps of 32 samples. A further
     pass over the data, `passes`, evaluates the trained model.
+
+    A task takes `pace` for each sample that is drawn, `c1` for each sample and `fixed_s`, times noise, times
+    what the script says: it maps (round, client) to a factor; LOST: no reply comes. The first task takes
+    `start_s` more, to load libraries and data.
     """
 
     own: int = 1
@@ -44,6 +49,11 @@ class App:
     modded: bool = True
     simulated: bool = True
     capability: dict = field(default_factory=dict)
+    c1: float = 0.0
+    start_s: float = 0.0
+    noise: float = 0.0
+    script: dict = field(default_factory=dict)
+    rng: np.random.Generator | None = None
 
     def about(self, k):
         """What its mod answers to a probe."""
@@ -61,7 +71,13 @@ class App:
         return epochs, samples, drawn
 
     def seconds(self, k, task):
-        return self.fixed_s + self.pace * self.does(task)[2]
+        _, samples, drawn = self.does(task)
+        start_s = self.start_s if task.cycle == 1 else 0.0
+        return start_s + self.takes(samples, drawn) * self.script.get((task.cycle, k), 1.0)
+
+    def takes(self, samples, drawn):
+        seconds = self.pace * drawn + self.c1 * samples + self.fixed_s
+        return seconds * float(np.exp(self.rng.normal(0, self.noise))) if self.noise else seconds
 
     def reply(self, k, task, model):
         _, samples, drawn = self.does(task)

@@ -23,6 +23,7 @@ from urllib.request import Request, urlopen
 import psutil
 
 from tests.ports import free_port
+from tests.processes import alive, tree
 from tests.waiting import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,13 +54,6 @@ def blocks(kind):
     return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def alive(process):
-    """Whether a process still does something; one that has ended may wait for its parent to notice."""
-    with suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
 class Service:
     """A program that is started again some seconds after it ends, as `Restart=always` does, until stopped."""
 
@@ -84,32 +78,21 @@ class Service:
 
     def tree(self):
         """Return the process and what it started."""
-        with suppress(psutil.NoSuchProcess):
-            head = psutil.Process(self.process.pid)
-            return [head, *head.children(recursive=True)]
-        return []
+        return tree(self.process.pid)
 
-    def kill(self):
-        """End it as a power cut does; it is started again."""
-        for process in self.tree():
+    def signal(self, number):
+        """Send a signal to all of them: SIGKILL as a power cut does, SIGTERM as `systemctl restart` does."""
+        family = self.tree()
+        for process in family:
             with suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
-
-    def restart(self):
-        """End it in an orderly way, as `systemctl restart` does; it is started again."""
-        for process in self.tree():
-            with suppress(psutil.NoSuchProcess):
-                process.terminate()
+                process.send_signal(number)
+        return family
 
     def stop(self):
         """Ask it and what it started to end, as systemd does; return the processes to wait for."""
         self._over.set()
         self._keeper.join()
-        family = self.tree()
-        for process in family:
-            with suppress(psutil.NoSuchProcess):
-                process.terminate()
-        return family
+        return self.signal(signal.SIGTERM)
 
     def text(self):
         return self.log.read_text(errors="replace")

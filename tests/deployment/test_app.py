@@ -72,16 +72,6 @@ def test_what_is_profiled_is_the_apps_training():
     profile_task.train(samples=64, epochs=1)
 
 
-@pytest.mark.parametrize("folder", ["flwr_mel", "deploy/app", "simulation", "examples"])
-def test_only_flowers_public_modules_are_imported(folder):
-    private = "supernode|supercore|superlink|proto|cli"
-    private += "|simulation|common" if folder == "deploy/app" else ""
-    found = re.compile(rf"^\s*(?:from|import) flwr\.(?:{private})\b", re.MULTILINE)
-    files = sorted((ROOT / folder).rglob("*.py"))
-    assert files
-    assert [str(path) for path in files if found.search(path.read_text())] == []
-
-
 def test_units_script_and_containers_run_the_same_commands():
     """Options of each program, in the units, which the fleet's tests run, and in the other two."""
 

@@ -4,6 +4,7 @@ import json
 import re
 import stat
 import subprocess
+from signal import SIGKILL, SIGTERM
 from types import SimpleNamespace
 
 import numpy as np
@@ -154,11 +155,11 @@ def accidents(fleet, script):
     fleet.during(run, lambda: fleet.holds("pi-3"))
     fleet.fault("pi-3")
     device.log.unlink()
-    device.kill()
+    device.signal(SIGKILL)
     fleet.during(run, lambda: fleet.holds("pi-1"))
     fleet.fault("pi-1")
     done = len(rounds_of(fleet, run_dir))
-    fleet.services["superlink"].kill()
+    fleet.services["superlink"].signal(SIGKILL)
     fleet.release("pi-1")
     wait_for(lambda: fleet.status(fleet.port, "/health") == 200)
     fleet.finish(fleet.begin("accidents", **config))
@@ -200,7 +201,7 @@ def test_a_device_that_is_back_before_flower_notices_does_not_block_the_round(fl
     device.log.unlink()
     server.suspend()
     try:
-        device.restart()
+        device.signal(SIGTERM)
         wait_for(lambda: device.log.exists() and fleet.node_id("pi-3"))
     finally:
         server.resume()

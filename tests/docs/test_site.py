@@ -41,9 +41,3 @@ def test_the_reference_has_every_public_name(module):
     page = (ROOT / "docs" / "REFERENCE.md").read_text(encoding="utf-8")
     listed = {path.rsplit(".", 1)[1] for path in re.findall(r"^::: (flwr_mel\.[\w.]+)$", page, re.MULTILINE)}
     assert [name for name in importlib.import_module(module).__all__ if name not in listed] == []
-
-
-@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
-def test_every_page_is_in_the_navigation_and_the_readme(page):
-    assert f": {page}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert f"(docs/{page})" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -42,20 +42,10 @@ class Engine:
         self.process, self.plays = None, 0
 
     def play(self, app, directory, *, config=None, nodes=NODES, **variables):
-        """Run a Flower app to its end and return its output.
+        """Run a Flower app to its end and return its output, which is logged in the directory.
 
-        Parameters
-        ----------
-        app : str
-            A module with `server_app` and `client_app`, or the path of one.
-        directory : Path
-            Gets the log.
-        config : dict
-            The run configuration.
-        nodes : int
-            How many of the engine's nodes are there.
-        **variables
-            Environment variables that server and clients see.
+        The app is a module with `server_app` and `client_app`, or the path of one. So many of the engine's
+        nodes are there. Server and clients see the run configuration and the environment variables.
         """
         self.plays += 1
         log = Path(directory) / f"log-{self.plays}"

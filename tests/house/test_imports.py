@@ -2,19 +2,15 @@
 
 import subprocess
 import sys
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from tests.house.test_architecture import imported
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"flwr", "torch", "torchvision", "cvxpy", "scipy", "matplotlib", "ray", "ortools", "pandas", "rich"}
 STATEMENTS = {
-    "package": "import flwr_mel",
-    "solver": "from flwr_mel.solvers import Exact",
     "everything exported": "from flwr_mel import *; from flwr_mel.solvers import EqualBatches, Rate",
     "an allocation": """
 from flwr_mel import AllocationProblem, Coefficients, allocate, fastest, greenest, scheme
@@ -23,7 +19,6 @@ costs = Coefficients([0.001], [0], [0], [0], [0], [0])
 problem = AllocationProblem(costs, 1.0, total_samples=100)
 allocate(problem, Exact()), fastest(problem, 1), greenest(problem, 1), scheme("hu-sync").allocate(problem)
 """,
-    "the paper's solver": "from flwr_mel.solvers import SuggestImprove; SuggestImprove()",
     "a cycle": "import flwr_mel.cycle.plan, flwr_mel.cycle.settle",
     "fleets in files": "import flwr_mel.tools.fleetfile",
 }
@@ -78,16 +73,3 @@ except SystemExit as stop:
 """)
     assert {"plan", "fleet"} <= set(text.split())
     assert not names & {"torch", "cvxpy", "matplotlib", "ray", "flwr"}
-
-
-def test_rooms_of_the_simulation_import_one_way():
-    package = ROOT / "simulation" / "mel_simulation"
-    edges: dict[str, set[str]] = {}
-    for path in package.rglob("*.py"):
-        room = path.relative_to(package).parts[0]
-        for module, _ in imported(path):
-            if module.startswith("mel_simulation."):
-                edges.setdefault(room, set()).add(module.split(".")[1])
-    assert {"scenario", "app", "sweep", "arena", "paper", "cli"} <= set(edges)
-    graph = {room: targets - {room} for room, targets in edges.items()}
-    list(TopologicalSorter(graph).static_order())  # raises CycleError

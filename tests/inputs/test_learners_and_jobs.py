@@ -41,15 +41,10 @@ def test_devices_whose_costs_overflow(changes, job, field):
 
 
 @pytest.mark.parametrize(
-    "layers", [None, 5, "784", {784, 10}, (), (784,), (784, 0), (784, -1), (7.5, 1), (True, 1)]
+    "layers", [None, 5, "784", {784, 10}, (), (784,), (784, 0), (7.5, 1), (True, 1), (2**41, 1)]
 )
 def test_layers(layers):
     assert complaint(Workload.mlp, layers).startswith("layers")
-
-
-def test_layers_that_overflow():
-    assert complaint(Workload.mlp, (2**40, 2**40)).startswith("model_parameters must be an integer")
-    assert complaint(Workload.mlp, (2**41, 1)).startswith("layers[0] must be an integer from 1 to 2**40")
 
 
 @pytest.mark.parametrize(

@@ -76,15 +76,13 @@ def test_hand_out_refuses_what_does_not_fit(rule):
 @pytest.mark.parametrize("question", [fastest, greenest])
 def test_fixed_epochs(question):
     for bad in [0, *NOT_COUNTS, *NOT_NUMBERS]:
-        entry = [1, bad]
-        names(complaint(question, problem(), entry), "epochs", bad)
+        names(complaint(question, problem(), [1, bad]), "epochs", bad)
         if bad is None or np.isscalar(bad):
             names(complaint(question, problem(), bad), "epochs", bad)
     names(complaint(question, problem(), np.array([1, 0])), "epochs", 0)
-    for bad in [[1], [1, 1, 1], np.ones(3, dtype=int), []]:
+    for bad in [[1], np.ones(3, dtype=int)]:
         assert "one value per learner (2)" in complaint(question, problem(), bad)
-    for bad in [np.ones((2, 1), dtype=int), np.array(5)]:
-        assert "one-dimensional" in complaint(question, problem(), bad)
+    assert "one-dimensional" in complaint(question, problem(), np.ones((2, 1), dtype=int))
     assert "2**53" in complaint(question, problem(total_samples=2**40), 2**40)
 
 

@@ -9,9 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from packaging.metadata import Metadata
 
-import flwr_mel
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -58,19 +56,6 @@ def test_the_source_distribution_holds_what_is_needed_to_test_it(built):
     assert (
         tracked("flwr_mel", "simulation", "tests", "deploy", "Makefile", "LICENSE", "CHANGELOG.md") <= names
     )
-
-
-def test_the_metadata_are_complete(built):
-    with zipfile.ZipFile(built[1]) as wheel:
-        (path,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
-        about = Metadata.from_email(wheel.read(path), validate=True)
-    assert (about.name, str(about.version)) == ("flwr-mel", flwr_mel.__version__)
-    assert about.license_expression == "Apache-2.0"
-    assert about.license_files == ["LICENSE"]
-    assert about.requires_python.contains("3.11")
-    assert about.description == (ROOT / "README.md").read_text()
-    assert {f"Programming Language :: Python :: 3.{n}" for n in (11, 12)} <= set(about.classifiers)
-    assert {"paper", "simulation", "energy"} <= set(about.provides_extra)
 
 
 def test_the_wheel_without_extras_plans_a_fleet(built, tmp_path):

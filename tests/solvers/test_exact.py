@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from bench.rivals import highs
-from flwr_mel import AllocationProblem, Coefficients, Handout, Infeasible, Reason, Status, allocate
+from flwr_mel import Handout, Infeasible, Reason, Status, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.solvers import EqualBatches, Exact, knapsack, prices
 from tests.allocation import oracle
-from tests.zoo import KINDS, paper_problem, random_problem
+from tests.zoo import KINDS, paper_problem, problem_of, random_problem
 
 
 @pytest.mark.parametrize("own_deadlines", [False, True])
@@ -36,8 +36,7 @@ def test_equals_highs(kind, trials, own_deadlines):
 
 
 def test_a_newly_admitted_straggler_lowers_the_optimum_and_may_be_left_out():
-    coefficients = Coefficients([0.001, 0.001, 0.05], [0.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3)
-    problem = AllocationProblem(coefficients, 4.9, total_samples=3000, staleness=0, min_samples=100)
+    problem = problem_of([0.001, 0.001, 0.05], 4.9, total_samples=3000, staleness=0, min_samples=100)
     alone = allocate(problem, Exact())
     assert alone.excluded == {2: Reason.MIN_BATCH_TIME}
     admitted = allocate(problem.replace(cycle_time_s=5.0), Exact())
@@ -70,8 +69,7 @@ def test_of_equal_optima_the_one_with_the_most_spare_capacity():
 
 
 def test_hand_out_rules_do_what_they_say():
-    coefficients = Coefficients([0.001, 0.002, 0.004], [0.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3)
-    problem = AllocationProblem(coefficients, 8.0, total_samples=7000, min_samples=10)
+    problem = problem_of([0.001, 0.002, 0.004], 8.0, total_samples=7000, min_samples=10)
     samples = {rule: allocate(problem, Exact(handout=rule)).samples.tolist() for rule in Handout}
     assert samples[Handout.PROPORTIONAL] == [4000, 2000, 1000]
     assert samples[Handout.STRONGEST_FIRST] == [4000, 2000, 1000]  # two epochs fill everybody to the brim
@@ -83,16 +81,13 @@ def test_hand_out_rules_do_what_they_say():
 
 
 def test_reasons():
-    coefficients = Coefficients(
-        [0.001, 0.001, 0.001, 0.2, 0.001, 0.001],
-        [0.0] * 6,
-        [0.1, 99, 0.1, 0.1, 0.1, 0.1],
-        [0.001, 0.001, 0.001, 0.001, 3.0, 0.001],
-        [0.0] * 6,
-        [0.1, 0.1, 50, 0.1, 0.1, 0.1],
-    )
-    most = [None, None, None, None, None, 3]
-    problem = AllocationProblem(coefficients, 10, 20, total_samples=600, min_samples=100, max_samples=most)
+    costs = {
+        "c0": [0.1, 99, 0.1, 0.1, 0.1, 0.1],
+        "g2": [0.001, 0.001, 0.001, 0.001, 3.0, 0.001],
+        "g0": [0.1, 0.1, 50, 0.1, 0.1, 0.1],
+    }
+    limits = {"energy_limit_j": 20, "min_samples": 100, "max_samples": [*[None] * 5, 3]}
+    problem = problem_of([0.001, 0.001, 0.001, 0.2, 0.001, 0.001], 10, total_samples=600, **costs, **limits)
     assert allocate(problem, Exact()).excluded == {
         1: Reason.DEADLINE,
         2: Reason.ENERGY,

@@ -1,11 +1,10 @@
 """`fastest` and `greenest`: what they prefer, what they say, how much they work."""
 
-import numpy as np
 import pytest
 
-from flwr_mel import AllocationProblem, Coefficients, Infeasible, fastest, greenest
+from flwr_mel import Infeasible, fastest, greenest
 from tests.counting import calls
-from tests.zoo import paper_problem
+from tests.zoo import paper_problem, problem_of
 
 
 def test_the_work_does_not_grow_with_the_samples():
@@ -14,32 +13,9 @@ def test_the_work_does_not_grow_with_the_samples():
     assert many < 3 * few
 
 
-def test_the_fastest_time_is_the_smallest_float_that_works():
-    """With far more samples than the search for wrong answers has."""
-    for seed in range(5):
-        problem = paper_problem(seed, 10, 20, 0)
-        plan = fastest(problem, 3)
-        assert greenest(problem.replace(cycle_time_s=plan.cycle_time_s), 3).samples.sum() == 60_000
-        less = float(np.nextafter(plan.cycle_time_s, 0))
-        with pytest.raises(Infeasible) as caught:
-            greenest(problem.replace(cycle_time_s=less), 3)
-        assert caught.value.diagnosis.cycle_time_s == plan.cycle_time_s
-
-
-def test_greenest_fills_the_cheapest_first():
-    zero = [0.0] * 3
-    costs = Coefficients([1e-3] * 3, zero, zero, [0.3, 0.1, 0.2], zero, zero)
-    problem = AllocationProblem(costs, 1.0, total_samples=1500, min_samples=100)
-    assert greenest(problem, 1).samples.tolist() == [100, 1000, 400]
-    assert greenest(problem, 1).total_energy_j == pytest.approx(0.3 * 100 + 0.1 * 1000 + 0.2 * 400)
-    # Epochs per learner change who is cheap.
-    assert greenest(problem, [1, 5, 1]).samples.tolist() == [400, 100, 1000]
-
-
 def test_infeasible_says_what_is_wrong():
-    zero = [0.0] * 2
-    costs = Coefficients([1e-3, 1e-3], zero, zero, [0.01, 0.01], zero, zero)
-    problem = AllocationProblem(costs, 1.0, [5.0, 3.0], total_samples=900, min_samples=10)
+    limits = {"energy_limit_j": [5.0, 3.0], "total_samples": 900, "min_samples": 10}
+    problem = problem_of([1e-3, 1e-3], 1.0, g2=[0.01, 0.01], **limits)
     with pytest.raises(Infeasible, match=r"process 800 of 900.*no cycle time is long enough") as caught:
         fastest(problem, 1)
     assert caught.value.diagnosis.carried == 800
@@ -58,20 +34,8 @@ def test_infeasible_says_what_is_wrong():
 
 
 def test_where_energy_is_equal_the_last_report_comes_soonest():
-    k = 10
-    zero = [0.0] * k
-    c2 = [1e-3 * (1 + i % 3) for i in range(k)]
-    problem = AllocationProblem(
-        Coefficients(c2, zero, zero, [0.01] * 9 + [0.005], zero, zero),
-        1.0,
-        total_samples=2000,
-        min_samples=10,
-    )
-    plan = greenest(problem, 1)
+    c2, prices = [1e-3 * (1 + i % 3) for i in range(10)], [0.01] * 9 + [0.005]
+    plan = greenest(problem_of(c2, 1.0, g2=prices, total_samples=2000, min_samples=10), 1)
     assert plan.samples[9] == 1000  # the cheapest is filled, all others cost the same
-    others = AllocationProblem(
-        problem.coefficients.take(np.arange(9)), 1.0, total_samples=1000, min_samples=10
-    )
-    assert plan.time_s[:9].max() == fastest(others, 1).cycle_time_s
-    same = greenest(problem.replace(coefficients=Coefficients(c2, zero, zero, zero, zero, zero)), 1)
-    assert same.cycle_time_s == fastest(problem, 1).cycle_time_s
+    others = problem_of(c2[:9], 1.0, total_samples=1000, min_samples=10)
+    assert plan.time_s[:9].max() == greenest(others, 1).cycle_time_s == fastest(others, 1).cycle_time_s

@@ -151,24 +151,6 @@ def test_every_learner_of_the_papers_fleet_takes_part_within_its_power():
         assert best.solution.gap <= RESOLUTION
 
 
-def test_frugality_saves_energy():
-    costs, limits = paper()
-    joules = [
-        best_round(costs, limits, objective=Rate(frugality=f)).solution.energy_j.sum()
-        for f in (0.0, 0.25, 0.5)
-    ]
-    assert joules[0] > joules[1] >= joules[2]
-
-
-def test_a_fixed_cost_makes_the_cycle_longer():
-    """As when a framework needs seconds per round: T follows from the costs alone."""
-    costs, _ = paper()
-    slow = Coefficients(costs.c2, costs.c1, costs.c0 + 3.0, costs.g2, costs.g1, costs.g0)
-    quick, later = best_round(costs), best_round(slow)
-    assert later.cycle_time_s > quick.cycle_time_s + 3
-    assert later.solution.samples.sum() > quick.solution.samples.sum()
-
-
 def test_learners_are_left_out_only_where_cover_allows_it():
     costs = Coefficients([1e-3, 1e-3, 1.0], [0.0] * 3, [0.1] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3)
     everyone = best_round(costs, max_samples=[100, 100, 20])

@@ -25,19 +25,9 @@ def paper_problem(time_s=10.0, energy_j=10.0, staleness=2, seed=0, learners=20, 
 def random_problem(seed):
     """A small problem of any kind: PL or FL, energy binding or absent, own data short or not."""
     rng = np.random.default_rng(seed)
-    learners = int(rng.integers(1, 10))
-    return paper_problem(
-        time_s=float(rng.choice([2, 5, 10, 40])),
-        energy_j=[None, 4.0, 8.0, 20.0][rng.integers(4)],
-        staleness=int(rng.choice([0, 1, 2, 5, 30])),
-        seed=seed,
-        learners=learners,
-        ship_data=bool(rng.integers(2)),
-        total_samples=int(rng.integers(learners * 100, learners * 4000)),
-        min_samples=int(rng.choice([1, 20, 100])),
-        max_samples=(50 * 200 ** rng.random(learners)).astype(int) if rng.integers(2) else None,
-        max_epochs=[None, 1, 3, 12][rng.integers(4)],
-    )
+    kind, staleness = zoo.KINDS[seed % len(zoo.KINDS)], int(rng.choice([0, 1, 2, 5, 30]))
+    problem = zoo.random_problem(rng, int(rng.integers(1, 10)), kind, staleness)
+    return problem.replace(max_epochs=[None, 1, 3, 12][rng.integers(4)])
 
 
 def able(problem):
@@ -52,9 +42,8 @@ def feasible_problems(seeds):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_random_problems_are_solved_within_all_limits_and_bounds(mode):
-    problems = feasible_problems(range(0, 120, 1 if mode is Suggest.BISECTION else 3))
+    problems = feasible_problems(range(0, 120, 2 if mode is Suggest.BISECTION else 4))
     assert len(problems) > 20
-    kinds = {"fl": 0, "energy": 0, "data": 0, "excluded": 0}
     for problem in problems:
         solution = allocate(problem, SuggestImprove(suggest=mode))
         best = allocate(problem, Exact())
@@ -69,11 +58,6 @@ def test_random_problems_are_solved_within_all_limits_and_bounds(mode):
         assert stats["epochs_suggested"] <= stats["epochs_improved"] + 1e-6
         if mode is Suggest.SDP:
             assert stats["sdp_bound"] >= stats["relaxed_optimum"]
-        kinds["fl"] += bool((problem.coefficients.c1 == 0).all())
-        kinds["energy"] += bool((solution.energy_j > 0.9 * problem.energy_limit_j).any())
-        kinds["data"] += bool((Capacities.of(problem).at(solution.epochs) == problem.max_samples).any())
-        kinds["excluded"] += bool(solution.excluded)
-    assert all(kinds.values()), f"the set no longer has every kind of problem: {kinds}"
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -5,7 +5,6 @@ A client's model moves by its number plus one, unless `Fleet.moves` says otherwi
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from uuid import uuid4
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
@@ -20,13 +19,12 @@ from flwr.common import (
 )
 from flwr.server import Server, SimpleClientManager
 from flwr.server import strategy as classic_flower
-from flwr.server.client_proxy import ClientProxy
-from flwr.serverapp import Grid
 from flwr.serverapp import strategy as message_flower
 
 import flwr_mel.server
 import flwr_mel.serverapp
 import flwr_mel.wrapped
+from bench.strategy import Client, InProcessGrid
 from flwr_mel import wire
 from tests.cycle.tools import MODEL, App, declared
 
@@ -36,26 +34,15 @@ FIRST = 1001
 
 @dataclass
 class Fleet:
-    """Clients, and what they do other than their tasks.
-
-    Parameters
-    ----------
-    apps : list of App
-        The clients.
-    moves : callable, optional
-        Number of the client, round and the model's arrays by name to new arrays by name.
-    errors : set of pairs
-        Round and client whose app raises.
-    lost : set of pairs
-        Round and client whose reply never comes.
-    evaluates : callable
-        Number of the client to its metrics in an evaluation.
-    """
+    """Clients, and what they do other than their tasks."""
 
     apps: list
+    #: Gets the number of the client, the round and the model's arrays by name; returns the new arrays.
     moves: object = None
+    #: Rounds and clients whose app raises, and those whose reply never comes.
     errors: set = field(default_factory=set)
     lost: set = field(default_factory=set)
+    #: Gets the number of the client; returns its metrics in an evaluation.
     evaluates: object = staticmethod(lambda _k: {"accuracy": 0.5})
     #: What was received, by round and client.
     tasks: dict = field(default_factory=dict)
@@ -69,6 +56,7 @@ class Fleet:
         if (cycle, k) in self.errors:
             raise RuntimeError(f"client {k} is broken")
         task = SimpleNamespace(
+            cycle=cycle,
             baseline=wire.SAMPLES not in config,
             epochs=config.get(wire.EPOCHS),
             samples=config.get(wire.SAMPLES),
@@ -78,42 +66,22 @@ class Fleet:
         return (new if self.moves is None else self.moves(k, cycle, arrays)), reply
 
 
-class FakeGrid(Grid):
-    """Flower's grid; replies are there as soon as a message is pushed."""
+class FakeGrid(InProcessGrid):
+    """Replies are there as soon as a message is pushed, unless they are lost."""
 
     def __init__(self, fleet):
-        self.fleet, self.replies = fleet, {}
-
-    def set_run(self, run): ...
-
-    @property
-    def run(self): ...
-
-    def create_message(self, *args, **kwargs):
-        raise NotImplementedError
-
-    def get_node_ids(self):
-        return [FIRST + k for k in range(len(self.fleet.apps))]
-
-    def push_messages(self, messages):
-        ids = []
-        for message in messages:
-            ids.append(str(uuid4()))
-            message.metadata.__dict__["_message_id"] = ids[-1]  # as Flower's grids do
-            if (reply := self._reply(message)) is not None:
-                self.replies[ids[-1]] = reply
-        return ids
+        super().__init__(self._reply, len(fleet.apps))
+        self.fleet, self.contexts = fleet, {FIRST + k: k for k in range(len(fleet.apps))}
 
     def pull_messages(self, message_ids):
-        return [self.replies.pop(i) for i in list(message_ids) if i in self.replies]
+        return [reply for reply in super().pull_messages(message_ids) if reply is not None]
 
     def send_and_receive(self, messages, *, timeout=None):
         messages = list(messages)
         self.fleet.rounds += any(m.metadata.message_type == "train" for m in messages)
-        return self.pull_messages(self.push_messages(messages))
+        return super().send_and_receive(messages, timeout=timeout)
 
-    def _reply(self, message):
-        k = message.metadata.dst_node_id - FIRST
+    def _reply(self, message, k):
         if message.metadata.message_type == "evaluate":
             metrics = MetricRecord({"num-examples": 10, **self.fleet.evaluates(k)})
             return Message(RecordDict({"metrics": metrics}), reply_to=message)
@@ -146,7 +114,7 @@ class FakeGrid(Grid):
         return Message(RecordDict(content), reply_to=message)
 
 
-class FakeProxy(ClientProxy):
+class FakeProxy(Client):
     """A client of the classic API."""
 
     def __init__(self, fleet, k, names):
@@ -158,9 +126,6 @@ class FakeProxy(ClientProxy):
         if not self.fleet.apps[self.k].modded:
             raise NotImplementedError("get_properties")
         return GetPropertiesRes(Status(Code.OK, ""), self.fleet.apps[self.k].about(self.k))
-
-    def get_parameters(self, ins, timeout, group_id):
-        raise NotImplementedError
 
     def fit(self, ins, timeout, group_id):
         given = dict(zip(self.names, parameters_to_ndarrays(ins.parameters), strict=True))
@@ -174,9 +139,6 @@ class FakeProxy(ClientProxy):
     def evaluate(self, ins, timeout, group_id):
         metrics = dict(self.fleet.evaluates(self.k))
         return EvaluateRes(Status(Code.OK, ""), 1.0, 10, metrics)
-
-    def reconnect(self, ins, timeout, group_id):
-        raise NotImplementedError
 
 
 class MessageApi:
@@ -269,6 +231,12 @@ def measured(**more):
 def planned(n=4):
     """Clients that declare equal costs."""
     return [App(held=60, capability=COSTS) for _ in range(n)]
+
+
+def moves(k, cycle, arrays):
+    """Move each array by something that depends on the client and the round."""
+    rng = np.random.default_rng([k, cycle])
+    return {name: x + rng.normal(size=x.shape).astype(x.dtype) for name, x in arrays.items()}
 
 
 def wrapped(api, *, inner=None, **options):

@@ -5,10 +5,9 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from flwr_mel import Robust, wire
-from tests.cycle.tools import MODEL, App, declared
-from tests.strategies.fleet import APIS, Fleet, close, same
+from tests.cycle.tools import MODEL, App
+from tests.strategies.fleet import APIS, COSTS, Fleet, close, moves, planned, same
 
-COSTS = declared((1e-3, 0, 0, 0, 0, 0)) | {wire.MAX_SAMPLES: 30}
 #: All clients hold as many samples and do one epoch: the work is what the unwrapped project does.
 TRIVIAL = {"cycle_time_s": 10.0, "max_epochs": 1}
 STRATEGIES = {
@@ -60,15 +59,6 @@ def steps(k, cycle, arrays):
     return new
 
 
-def equal(n=5, **more):
-    return [App(held=30, capability=COSTS, **more) for _ in range(n)]
-
-
-def moves(k, cycle, arrays):
-    rng = np.random.default_rng([k, cycle])
-    return {name: x + rng.normal(size=x.shape).astype(x.dtype) for name, x in arrays.items()}
-
-
 def inner_of(api, kind):
     options = dict(STRATEGIES.get(kind, {}))
     if kind == "Krum":
@@ -84,7 +74,7 @@ def inner_of(api, kind):
 
 def trained(api, strategy, **fleet):
     np.random.seed(7)  # noqa: NPY002 - the noise of Flower's DP strategies comes from there
-    return api.train(strategy, Fleet(equal(), **({"moves": moves} | fleet)), rounds=3)
+    return api.train(strategy, Fleet(planned(5), **({"moves": moves} | fleet)), rounds=3)
 
 
 @pytest.mark.parametrize("kind", STRATEGIES)
@@ -115,7 +105,7 @@ def test_models(api, name):
 
     def run(strategy):
         with np.errstate(invalid="ignore"):
-            return api.train(strategy, Fleet(equal(3), moves=steps), model=ZOO[name])
+            return api.train(strategy, Fleet(planned(3), moves=steps), model=ZOO[name])
 
     assert close(run(api.inner()), run(api.mel.MelStrategy(api.inner(), **TRIVIAL)))
 
@@ -124,7 +114,7 @@ def test_models(api, name):
 def test_models_with_fednova_and_bounds(api, name):
     """Scaled updates keep types and shapes."""
     model = ZOO[name]
-    apps = [App(held=30, capability=COSTS | {wire.COEFFICIENTS[0]: 1e-3 * s}) for s in (1, 2, 5, 9)]
+    apps = [App(held=60, capability=COSTS | {wire.COEFFICIENTS[0]: 1e-3 * s}) for s in (1, 2, 5, 9)]
     bounds = Robust(max_norm_ratio=2.0, max_share=0.4)
     mel = api.mel.MelStrategy(api.inner(), cycle_time_s=0.4, average="nova", robust=bounds)
     with np.errstate(invalid="ignore"):
@@ -150,7 +140,7 @@ def test_clients_that_return_adapters_only(message_api):
     def adapters(k, cycle, arrays):
         return {"b": arrays["b"] + np.float32(k)}
 
-    fleet = Fleet(equal(3), moves=adapters)
+    fleet = Fleet(planned(3), moves=adapters)
     arrays = api.train(api.mel.MelStrategy(api.inner(Merging), **TRIVIAL), fleet, rounds=2)
     assert arrays["b"].tolist() == [2.0, 2.0, 2.0]
     assert arrays["w"].tolist() == MODEL["w"].tolist()
@@ -169,7 +159,7 @@ def test_replies_with_other_records(message_api):
 
     def content(k, cycle, arrays):
         record = ArrayRecord({name: Array(x + 1) for name, x in arrays.items()})
-        metrics = MetricRecord({"num-examples": 30})
+        metrics = MetricRecord({"num-examples": 60})
         control = ArrayRecord({"c": Array(np.zeros(2))})
         return RecordDict(
             {"arrays": record, "control": control, "mine": metrics, "other": MetricRecord({"x": 1})}
@@ -177,9 +167,9 @@ def test_replies_with_other_records(message_api):
 
     inner = api.inner(Several)
     mel = api.mel.MelStrategy(inner, **TRIVIAL)
-    arrays = api.train(mel, Fleet(equal(3), moves=content), rounds=2)
+    arrays = api.train(mel, Fleet(planned(3), moves=content), rounds=2)
     assert arrays["b"].tolist() == [2.0, 2.0, 2.0]
-    assert inner.weights == [30, 30, 30]
+    assert inner.weights == [60, 60, 60]
     assert inner.seen[0] == ["arrays", "control", "mine", "other"]
 
 

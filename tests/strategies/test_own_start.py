@@ -9,10 +9,6 @@ from tests.cycle.tools import App
 from tests.strategies.fleet import FakeGrid, Fleet, MessageApi
 
 
-def fleet():
-    return Fleet([App(own=2, pace=1e-3 * s) for s in (1, 3)])
-
-
 class Logged(FedAvg):
     """As Flower's advanced examples: saves something, then lets Flower run the rounds."""
 
@@ -35,25 +31,29 @@ class Own(FedAvg):
         return arrays
 
 
-def start_of(grid_fleet):
-    return FakeGrid(grid_fleet), ArrayRecord({"b": Array(np.zeros(3, np.float32))})
+def given():
+    fleet = Fleet([App(own=2, pace=1e-3 * s) for s in (1, 3)])
+    return FakeGrid(fleet), ArrayRecord({"b": Array(np.zeros(3, np.float32))})
 
 
 def test_it_may_call_flowers():
     inner = MessageApi.inner(Logged)
     mel = MessageApi.mel.MelStrategy(inner)
-    result = mel.start(*start_of(fleet()), folder="here", timeout=1)
+    result = mel.start(*given(), folder="here", timeout=1)
     assert inner.folder == "here"
     assert mel.folder == "here"
     assert len(mel.records) == 4  # its own default
     assert result.arrays["b"].numpy()[0] > 0
     assert result.records == list(mel.records)
+    # Afterwards the strategy inside is as it was.
+    assert type(inner) is Logged
+    assert inner.configure_train.__func__ is FedAvg.configure_train
 
 
 def test_it_may_have_a_loop_and_arguments_of_its_own():
     inner = MessageApi.inner(Own)
     mel = MessageApi.mel.MelStrategy(inner)
-    arrays = mel.start(*start_of(fleet()), 1.0, 3)
+    arrays = mel.start(*given(), 1.0, 3)
     assert inner.rounds == [1, 2, 3]
     assert mel.records[0].status == "baseline"
     assert arrays["b"].numpy()[0] > 0
@@ -63,19 +63,12 @@ def test_an_argument_that_does_not_exist_is_not_swallowed():
     for kind in (FedAvg, Own):
         mel = MessageApi.mel.MelStrategy(MessageApi.inner(kind))
         with pytest.raises(TypeError, match="num_round"):
-            mel.start(*start_of(fleet()), num_round=5)
+            mel.start(*given(), num_round=5)
 
 
 def test_positional_arguments():
     mel = MessageApi.mel.MelStrategy(MessageApi.inner())
     seen = []
-    mel.start(*start_of(fleet()), 2, 1.0, None, None, lambda n, _: seen.append(n))
+    mel.start(*given(), 2, 1.0, None, None, lambda n, _: seen.append(n))
     assert seen == [0, 1, 2]
     assert len(mel.records) == 2
-
-
-def test_a_strategy_inside_keeps_its_methods_afterwards():
-    inner = MessageApi.inner(Logged)
-    MessageApi.mel.MelStrategy(inner).start(*start_of(fleet()), 1, timeout=1)
-    assert inner.configure_train.__func__ is FedAvg.configure_train
-    assert type(inner) is Logged

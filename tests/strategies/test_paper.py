@@ -12,7 +12,7 @@ from flwr_mel.clientapp import describe
 from flwr_mel.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact
 from tests.cycle.tools import MODEL, App
-from tests.strategies.fleet import APIS, Fleet, same
+from tests.strategies.fleet import APIS, Fleet, moves, same
 
 T, D, C = 15.0, 6000, 2
 WORKLOAD = Workload.mlp(PAPER_LAYERS)
@@ -20,11 +20,6 @@ WORKLOAD = Workload.mlp(PAPER_LAYERS)
 
 def devices():
     return paper_fleet(np.random.default_rng(0))
-
-
-def moves(k, cycle, arrays):
-    rng = np.random.default_rng([k, cycle])
-    return {name: x + rng.normal(size=x.shape).astype(x.dtype) for name, x in arrays.items()}
 
 
 def paper_clients():

@@ -13,9 +13,8 @@ from flwr_mel.clientapp import Assignment
 from flwr_mel.cycle.errors import NoWork
 from flwr_mel.cycle.messages import round_line
 from flwr_mel.grid import TimedGrid
-from flwr_mel.records import Outcome
 from tests.cycle.tools import MODEL, App
-from tests.strategies.fleet import COSTS, FIRST, FakeGrid, Fleet, close, measured, planned, wrapped
+from tests.strategies.fleet import COSTS, FakeGrid, Fleet, close, measured, planned, wrapped
 
 
 def outcomes(mel, cycle):
@@ -29,16 +28,6 @@ def test_a_baseline_round_is_the_projects_own(api):
     plain = api.train(api.inner(), Fleet(measured()), rounds=1)
     assert close(arrays, plain)
     assert all(wire.BASELINE in task and wire.EPOCHS not in task for task in fleet.tasks.values())
-
-
-def test_tasks_after_it(api):
-    fleet = Fleet(measured())
-    mel = wrapped(api)
-    api.train(mel, fleet, rounds=3)
-    work = [fleet.tasks[3, k][wire.EPOCHS] * fleet.tasks[3, k][wire.SAMPLES] for k in range(4)]
-    assert work[0] == work[1] > work[2] > work[3]
-    assert mel.records[2].cycle_time_s < mel.records[0].cycle_time_s / 2
-    assert len({fleet.tasks[3, k][wire.SEED] for k in range(4)}) == 4
 
 
 def test_every_client_gets_a_config_of_its_own(api):
@@ -183,37 +172,18 @@ def test_a_message_that_could_not_be_pushed_is_not_awaited():
 
 
 def test_partial_participation(api):
-    """T follows from the sampled clients, and each client is measured when it is first sampled."""
+    """Each client is measured when it is first sampled."""
     mel = wrapped(api, inner=api.sampled(0.5))
     random.seed(1)  # Flower samples from there
-    api.train(mel, Fleet([App(own=2, pace=1e-3 * s) for s in (1, 1, 1, 30)]), rounds=10)
-    planned = [record for record in mel.records if not any(row.baseline for row in record.learners)]
-    with_slow = [any(row.learner == "3" for row in record.learners) for record in planned]
-    assert [record.cycle_time_s > 1.5 for record in planned] == with_slow
-    assert len(set(with_slow)) == 2
+    api.train(mel, Fleet(measured()), rounds=10)
     assert {len(record.learners) for record in mel.records} == {2}
     baselines = [row.learner for record in mel.records for row in record.learners if row.baseline]
     assert len(baselines) == len(set(baselines))
 
 
-def test_a_client_without_the_mod(api, caplog):
-    apps = [*measured()[:3], App(modded=False)]
-    mel = wrapped(api)
-    api.train(mel, Fleet(apps), rounds=3)
-    row = next(r for r in mel.records[-1].learners if r.node == str(FIRST + 3))
-    assert row.outcome is Outcome.SKIPPED
-    assert "no mel_mod" in row.reason
-    assert "3 of 4 clients used, 1 skipped" in caplog.text
-
-
 def test_no_client_has_the_mod(api):
     with pytest.raises(NoWork, match=r"the model stays untrained(.|\n)*ClientApp\(mods=\[mel_mod\]\)"):
         api.train(wrapped(api), Fleet([App(modded=False)] * 3), rounds=1)
-
-
-def test_a_time_that_is_too_short(api):
-    with pytest.raises(NoWork, match=r"cycle_time_s=0\.0001 is too short .* smallest cycle time"):
-        api.train(wrapped(api, cycle_time_s=0.0001), Fleet(measured()), rounds=3)
 
 
 def test_a_training_without_any_task_is_an_error(message_api):
@@ -228,19 +198,14 @@ def test_robust_bounds(api):
     def moves(k, cycle, arrays):
         return {name: x + np.float32(1000 if k == 3 else 1) for name, x in arrays.items()}
 
-    def train(**options):
-        apps = [App(held=60, capability=COSTS)] * 3 + [
-            App(held=600, capability=COSTS | {wire.MAX_SAMPLES: 600})
-        ]
-        mel = wrapped(api, cycle_time_s=10.0, max_epochs=1, **options)
-        return float(api.train(mel, Fleet(apps, moves=moves), rounds=1)["b"][0]), mel.records[0]
-
-    assert train()[0] == pytest.approx((180 + 600_000) / 780, rel=1e-5)
-    bounded, record = train(robust=Robust(max_share=0.4, max_norm_ratio=2.0))
-    assert bounded == pytest.approx(1.0, rel=1e-4)
-    assert "update scaled" in record.learners[3].bounded
-    assert "instead of" in record.learners[3].bounded
-    assert train(robust=Robust(max_samples=60))[1].learners[3].weight == 60
+    large = App(held=600, capability=COSTS | {wire.MAX_SAMPLES: 600})
+    bounds = Robust(max_share=0.4, max_norm_ratio=2.0)
+    mel = wrapped(api, cycle_time_s=10.0, max_epochs=1, robust=bounds)
+    arrays = api.train(mel, Fleet([*planned(3), large], moves=moves), rounds=1)
+    assert arrays["b"][0] == pytest.approx(1.0, rel=1e-4)
+    bounded = mel.records[0].learners[3].bounded
+    assert "update scaled" in bounded
+    assert "instead of" in bounded
 
 
 X, Y = np.arange(60.0).reshape(30, 2), np.arange(30)
@@ -320,15 +285,3 @@ def test_a_callback_that_fails_stops_nothing(api):
     assert "disk full" in mel.records[0].notes[-1]
     with pytest.raises(ValueError, match="callbacks"):
         wrapped(api, callbacks=[3])
-
-
-def test_round_numbers_after_a_resume(api):
-    first = wrapped(api)
-    api.train(first, Fleet(measured()), rounds=2)
-    second = wrapped(api)
-    second.resume(first.state, list(first.records))
-    fleet = Fleet(measured())
-    api.train(second, fleet, rounds=2)
-    assert {cycle for cycle, _ in fleet.tasks} == {3, 4}
-    assert [record.cycle for record in second.records] == [1, 2, 3, 4]
-    assert not any(row.baseline for row in second.records[2].learners)

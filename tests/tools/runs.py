@@ -5,12 +5,11 @@ import math
 from html.parser import HTMLParser
 from pathlib import Path
 
-from flwr_mel import allocate
-from flwr_mel.allocation.limiting import limiting
-from flwr_mel.paper import PaperFleet
-from flwr_mel.solvers import Exact
-from flwr_mel.tools.fleetfile import Fleet
+from flwr_mel import JsonlWriter, Workload, wire
+from flwr_mel.clientapp import describe
+from flwr_mel.paper import PAPER_LAYERS, PaperFleet
 from flwr_mel.tools.report import load_run, render
+from tests.cycle.tools import App, Run
 
 HOSTILE = (
     '<script>document.title="owned"</script>',
@@ -25,40 +24,20 @@ HOSTILE = (
 
 
 def make_run(path: Path, cycles=8, learners=20, *, staleness=2, seed=0, lose=True, real=False) -> Path:
-    """Plan real cycles for the paper's fleet; only the accuracy is invented."""
-    records, done, clock, joules = [], 0.0, 0.0, 0.0
+    """Train scripted clients with the devices of the paper's fleet; only the accuracy is invented."""
+    devices = PaperFleet(seed, learners).devices()
+    apps = [App(capability=describe(d) | {wire.LEARNER: d.name}, held=10**6) for d in devices]
+    limits = {"cycle_time_s": 10.0, "total_samples": 3000 * learners, "min_samples": 100}
+    run = Run(apps, staleness=staleness, workload=Workload.mlp(PAPER_LAYERS), **limits)
+    writer, done = JsonlWriter(path / "records.jsonl"), 0.0
     for cycle in range(1, cycles + 1):
-        fleet = Fleet(PaperFleet(seed, learners).devices(cycle))
-        problem = fleet.problem(
-            cycle_time_s=10.0, total_samples=3000 * learners, staleness=staleness, min_samples=100
-        )
-        plan = allocate(problem, Exact())
-        limits = limiting(problem, plan.epochs, plan.samples)
-        rows = [
-            {
-                "learner": name, "node": str(1000 + k), "outcome": "used", "reason": "",
-                "epochs": int(plan.epochs[k]), "samples": int(plan.samples[k]),
-                "time_s": float(plan.time_s[k]), "energy_j": float(plan.energy_j[k]),
-                "energy_limit_j": float(problem.energy_limit_j[k]), "limited_by": str(limits[k]),
-            }
-            for k, name in enumerate(fleet.names)
-        ]  # fmt: skip
-        if lose and cycle in (4, 7):
-            rows[cycle] |= {"outcome": "late", "reason": "no reply within 12.5 s"}
-            rows[0] |= {"outcome": "skipped", "reason": "is busy", "epochs": 0, "samples": 0}
-        done += plan.mean_epochs
-        waited = 9.0 + cycle if real else None
-        clock, joules = clock + (waited or float(plan.time_s.max())), joules + float(plan.energy_j.sum())
+        record = run.round(lost=[cycle] if lose and cycle in (4, 7) else [])
+        if real:
+            record.waited_s, record.clock_s = 9.0 + cycle, 9.0 * cycle + cycle * (cycle + 1) / 2
+        done += record.value
         accuracy = 0.985 - 0.6 * math.exp(-0.55 * done**0.62) - 0.002 * seed
-        records.append({
-            "cycle": cycle, "cycle_time_s": 10.0, "makespan_s": float(plan.time_s.max()),
-            "total_samples": 3000 * learners, "asked_samples": 3000 * learners, "staleness": staleness,
-            "status": "optimal", "objective": "epochs", "value": plan.mean_epochs, "bound": plan.bound,
-            "energy_j": float(plan.energy_j.sum()), "clock_s": clock, "total_energy_j": joules,
-            "metrics": {"accuracy": accuracy, "loss": -math.log(accuracy)}, "notes": [], "stopped": "",
-            "learners": rows, "waited_s": waited,
-        })  # fmt: skip
-    write(path, *records)
+        record.metrics, record.notes = {"accuracy": accuracy, "loss": -math.log(accuracy)}, []
+        writer(record)
     config = {"scheme": "ha-asyn" if staleness else "ha-sync", "mode": "pl", "cycles": cycles, "seed": seed}
     facts = {"config": {**config, "dataset": "mnist", "staleness": staleness}, "notice": "EMBEDDED SUBSET."}
     (path / "config.json").write_text(json.dumps(facts))

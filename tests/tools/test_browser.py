@@ -7,9 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from flwr_mel.tools.report import write_report
 from tests.tools.runs import hostile_run
@@ -78,25 +76,3 @@ def test_browser_layout(which, several, tmp_path):
         assert not one["clipped"]
         assert one["smallest"] >= 11
         assert not one["owned"]
-
-
-def test_browser_screenshots(several, tmp_path):
-    file = write_report(several[:1], tmp_path / "page.html")
-    grounds = {}
-    for name, size, flags in (
-        ("laptop", (1280, 1800), ()),
-        ("phone", (390, 2600), ()),
-        ("dark", (1280, 900), ("--blink-settings=preferredColorScheme=0",)),
-    ):
-        shot = tmp_path / f"{name}.png"
-        browse(tmp_path, file, f"--window-size={size[0]},{size[1]}", f"--screenshot={shot}", *flags)
-        image = (255 * imread(shot)[:, :, :3]).astype(np.uint8)
-        assert image.shape == (size[1], size[0], 3)
-        grounds[name] = image[2, 2].mean()
-        packed = image[::2, ::2].astype(np.uint32) @ np.array([65536, 256, 1], np.uint32)
-        colours, counts = np.unique(packed, return_counts=True)
-        assert len(colours) > 100
-        assert counts.max() < 0.9 * counts.sum()
-        # Ink in every part of the page, not only at its top.
-        assert all(band.std() > 3 for band in np.array_split(image, 6))
-    assert grounds["laptop"] > 200 > 60 > grounds["dark"]

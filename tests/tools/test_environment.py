@@ -2,7 +2,6 @@
 
 import os
 import resource
-import sys
 
 import pytest
 
@@ -33,10 +32,9 @@ def a_run(tmp_path):
     return write(tmp_path / "run", {"cycle": 1, "cycle_time_s": 10.0, "learners": [], "metrics": {}})
 
 
-@pytest.mark.parametrize("args", [("plan", "FLEET", *LIMITS), ("plan", "FLEET", *LIMITS, "--json")])
-def test_a_full_disk_behind_stdout(paper, args):
+def test_a_full_disk_behind_stdout(paper):
     with open("/dev/full", "w") as full:
-        done = process(*(paper if a == "FLEET" else a for a in args), stdout=full)
+        done = process("plan", paper, *LIMITS, stdout=full)
     assert_told(done, "standard output: No space left on device. Free some space")
 
 
@@ -83,32 +81,10 @@ def test_a_reader_that_leaves_early_is_no_error(paper, more):
     assert (done.returncode, len(done.stdout), done.stderr) == (0, 1, "")
 
 
-@pytest.mark.parametrize("args", [("--help",), ("--version",)])
-def test_help_for_a_reader_that_has_left(args):
-    words = " ".join(f"'{word}'" for word in command(*args))
-    done = shell(["bash", "-o", "pipefail", "-c", f"{words} | true"])
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_errors_for_a_reader_that_has_left_keep_their_code(tmp_path):
     words = " ".join(f"'{word}'" for word in command("plan", "fleet.txt", *LIMITS))
     done = shell(["bash", "-o", "pipefail", "-c", f"(sleep 0.5; exec {words}) 2>&1 | true"], cwd=tmp_path)
     assert done.returncode == 2
-
-
-def test_a_broken_pipe_of_something_else_is_told():
-    program = """
-import sys
-from flwr_mel.tools.cli import app
-
-@app.command()
-def talk():
-    raise BrokenPipeError(32, "Broken pipe", "the device")
-
-sys.argv = ["flwr-mel", "talk"]
-app()
-"""
-    assert_told(shell([sys.executable, "-W", "ignore", "-c", program]), "the device: Broken pipe")
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, ValueError])
@@ -122,18 +98,8 @@ def test_a_bug_is_reported_without_a_traceback(paper, monkeypatch, kind):
 
 
 def test_the_installed_program_and_its_commands():
-    done = process("--help", installed=True)
-    assert done.returncode == 0
-    for name in ("plan", "fleet", "recommend", "profile", "report", "simulate", "sweep", "arena"):
-        assert f"│ {name} " in done.stdout
-    assert process("--version").stdout.startswith("flwr-mel ")
+    assert process("--version", installed=True).stdout.startswith("flwr-mel ")
     for name in ("plan", "fleet", "recommend", "profile", "report", "bundle"):
         assert f"flwr-mel {name} " in run(name, "--help").stdout.split("Try:")[1]
     for gone in ("watch", "doctor", "link-server"):
         assert "No such command" in refused(gone)
-
-
-def test_the_core_never_imports_the_tools():
-    code = "import flwr_mel.serverapp, flwr_mel.server, flwr_mel.clientapp, flwr_mel.checkpoint, sys;"
-    code += "print([m for m in sys.modules if m.startswith('flwr_mel.tools')])"
-    assert shell([sys.executable, "-c", code]).stdout == "[]\n"

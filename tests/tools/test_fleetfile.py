@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flwr_mel import AllocationProblem, Coefficients, Device, InputError, Workload, paper_fleet
+from flwr_mel import Coefficients, Device, InputError, Workload, paper_fleet
 from flwr_mel.devices import Measured
 from flwr_mel.paper import PAPER_LAYERS, PaperFleet
 from flwr_mel.tools.fleetfile import Fleet, parse_fleet, read_fleet, write_fleet, write_fleet_csv
@@ -56,16 +56,6 @@ def test_a_mix_has_the_coefficients_of_its_parts():
     assert fleet.problem(cycle_time_s=1, total_samples=9, energy_limit_j=5).energy_limit_j.tolist() == [5, 5]
 
 
-def test_the_problem_equals_the_one_from_devices():
-    devices = paper_fleet(np.random.default_rng(1))
-    job = Workload.mlp(PAPER_LAYERS)
-    ours = Fleet(devices).problem(cycle_time_s=10, total_samples=60_000)
-    theirs = AllocationProblem.from_devices(devices, job, cycle_time_s=10, total_samples=60_000)
-    for name in ("c2", "c1", "c0", "g2", "g1", "g0"):
-        assert (getattr(ours.coefficients, name) == getattr(theirs.coefficients, name)).all()
-    assert (ours.energy_limit_j == theirs.energy_limit_j).all()
-
-
 def test_spreadsheets_may_have_a_byte_order_mark_blank_lines_and_spaces():
     raw = b"\xef\xbb\xbfname, cpu_hz,rate_bps,tx_power_w,max_samples\r\n\r\na, 1e9,1e6,0.2,6e2\r\n"
     fleet = parse_fleet(raw, "fleet.csv", csv_text=True)
@@ -73,32 +63,16 @@ def test_spreadsheets_may_have_a_byte_order_mark_blank_lines_and_spaces():
 
 
 BROKEN_TOML = {
-    "negative": (
-        DEVICE.replace("1e9", "-1e9"),
-        "cpu_hz",
-        ["cpu_hz must be a finite number > 0", "-1000000000.0"],
-    ),
-    "text": (DEVICE.replace("1e9", "'fast'"), "cpu_hz", ["'fast'", '"a"']),
-    "infinite": (DEVICE.replace("1e9", "1e400"), "cpu_hz", ["inf"]),
-    "nan": (DEVICE.replace("1e6", "nan"), "rate_bps", ["nan"]),
-    "boolean": (DEVICE.replace("0.2", "true"), "tx_power_w", ["True"]),
-    "second device": (MEASURED + "\n# x\n" + DEVICE.replace("1e6", "0"), "rate_bps", ['"a"', "got 0"]),
+    "a value": (MEASURED + "\n# x\n" + DEVICE.replace("1e9", "'fast'"), "cpu_hz", ["'fast'", '"a"']),
     "missing": (
         "\n[[device]]\nrate_bps = 1\ntx_power_w = 1\n",
         "cpu_hz",
         ['device "device-1"', "given", "nothing"],
     ),
-    "no link": ("[[device]]\ncpu_hz = 1\ntx_power_w = 1\n", "rate_bps", ["bits per second"]),
-    "no power": ("[[device]]\ncpu_hz = 1\nrate_bps = 1\n", "tx_power_w", ["watts"]),
     "unknown key": (DEVICE + "enrgy_limit_j = 3\n", "enrgy_limit_j", ['"energy_limit_j"']),
     "unknown table": (DEVICE + "[wrkload]\nx = 1\n", "wrkload", ['"workload"']),
-    "unknown tables": (DEVICE.replace("device", "devices"), "devices", ['"device"']),
     "one bracket": (DEVICE.replace("[[device]]", "[device]"), "device", ["[[device]]"]),
     "no device": ("[workload]\nlayers = [3, 2]\n", "device", ["at least once"]),
-    "empty": ("", "device", ["at least once"]),
-    "fraction": (DEVICE + "max_samples = 1.5\n", "max_samples", ["1.5", "Leave it out for no limit"]),
-    "zero energy": (DEVICE + "energy_limit_j = 0\n", "energy_limit_j", ["got 0"]),
-    "huge exponent": (DEVICE + "exponent = 1e3\n", "exponent", ["1000.0"]),
     "zero count": (DEVICE + "count = 0\n", "count", ["got 0"]),
     "huge count": (DEVICE + "count = 99999999\n", "count", ["1,000,000"]),
     "same name": (DEVICE + DEVICE, "name", ["unique", "'a'"]),
@@ -106,43 +80,27 @@ BROKEN_TOML = {
     "name with control characters": (DEVICE.replace("'a'", '"\\u001b[2J"'), "name", ["printable"]),
     "mixed kinds": (MEASURED + "cpu_hz = 1\n", "cpu_hz", ["measured"]),
     "half measured": (MEASURED.replace("g1 = 0\n", ""), "g1", ["g1 must be given"]),
-    "zero c2": (MEASURED.replace("1e-4", "0"), "c2", ["c2 must be a finite number > 0"]),
-    "layers": (DEVICE + "[workload]\nlayers = [784, 0]\n", "layers", ["layers[1]", "got 0"]),
     "layers text": (DEVICE + "[workload]\nlayers = '784'\n", "layers", ["'784'"]),
-    "one layer": (DEVICE + "[workload]\nlayers = [784]\n", "layers", ["[784]"]),
     "layers twice": (DEVICE + "[workload]\nlayers = [3, 2]\nfeatures = 3\n", "features", ["layers"]),
     "half workload": (DEVICE + "[workload]\nfeatures = 3\n", "model_parameters", ["given"]),
-    "ship_data": (DEVICE + "[workload]\nlayers = [3, 2]\nship_data = 1\n", "ship_data", ["got 1"]),
     "workload no table": ("workload = 3\n" + DEVICE, "workload", ["got 3"]),
-    "inline devices": ("x = 1\ndevice = [{cpu_hz = 0}]\n", "x", ["known"]),
-    "inline device": ("device = [{cpu_hz = 0, rate_bps = 1, tx_power_w = 1}]\n", "cpu_hz", ["got 0"]),
     "syntax": (DEVICE + "cpu_hz 3\n", "the text", ["valid TOML", "line 6, column 8"]),
-    "twice": (DEVICE + "cpu_hz = 3\n", "the text", ["valid TOML", "line 6"]),
-    "unfinished": (DEVICE + "name2 = [1,\n", "the text", ["valid TOML"]),
     "too many digits": (DEVICE + "c2 = " + "9" * 5000, "the text", ["valid TOML"]),
     "too deep": ("x = " + "[" * 100_000, "the text", ["valid TOML"]),
 }
 
 HEAD = "name,cpu_hz,rate_bps,tx_power_w,max_samples\n"
 BROKEN_CSV = {
-    "negative": (HEAD + "a,1e9,1e6,0.2,\nb,-1,1e6,0.2,\n", "cpu_hz", ['"b"', "got -1"]),
-    "text": (HEAD + "a,fast,1e6,0.2,\n", "cpu_hz", ["'fast'", '"a"']),
+    "a value": (HEAD + "a,1e9,1e6,0.2,\nb,fast,1e6,0.2,\n", "cpu_hz", ['"b"', "got 'fast'"]),
     "infinite": (HEAD + "a,1e400,1e6,0.2,\n", "cpu_hz", ["got inf"]),
-    "nan": (HEAD + "a,nan,1e6,0.2,\n", "cpu_hz", ["got nan"]),
     "huge": (HEAD + f"a,1,1,1,{'9' * 5000}\n", "max_samples", ["2**40"]),
-    "large count": (HEAD + f"a,1,1,1,{10**30}\n", "max_samples", ["2**40"]),
     "few cells": (HEAD + "a,1e9,1e6\n", "a row", ["5 cells", "3 cells"]),
-    "many cells": (HEAD + "a,1e9,1e6,1,1,1\n", "a row", ["5 cells", "6 cells"]),
     "empty cell": (HEAD + "a,,1e6,0.2,\n", "cpu_hz", ["given", "nothing"]),
     "same column": ("name,cpu_hz,cpu_hz\n", "the header", ["one column per key", "cpu_hz,cpu_hz"]),
-    "unknown column": ("name,cpu_ghz\n", "cpu_ghz", ['"cpu_hz"']),
     "semicolons": ("name;cpu_hz\na;1\n", "name;cpu_hz", ["Commas separate columns"]),
-    "empty": ("", "the first line", ["header"]),
     "blank": ("\n\n", "the first line", ["header"]),
     "no rows": (HEAD, "device", ["at least once"]),
-    "same name": (HEAD + "a,1,1,1,\n\na,1,1,1,\n", "name", ["unique"]),
     "open quote": (HEAD + 'a,1,1,1,"\n', "the text", ["valid CSV"]),
-    "line break in a name": (HEAD + '"a\nb",1,1,1,\n', "name", ["printable"]),
 }
 
 
@@ -160,8 +118,6 @@ def test_a_broken_file_is_named_with_device_and_field(case):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(InputError, match="No such file"):
-        read_fleet(tmp_path / "none.toml")
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(InputError, match="Is a directory"):
         read_fleet(tmp_path / "folder.csv")
@@ -169,8 +125,6 @@ def test_files_that_cannot_be_read(tmp_path):
         read_fleet(tmp_path / "fleet.json")
     with pytest.raises(InputError, match="can be read, got none"):
         read_fleet("a\0b.toml")
-    with pytest.raises(InputError, match="can be read, got none"):
-        read_fleet("a" * 5000 + ".toml")
     (tmp_path / "latin.csv").write_bytes(b"name\n\xfcber\n")
     with pytest.raises(InputError, match=r"the text must be valid CSV in UTF-8, got .*0xfc in position 5"):
         read_fleet(tmp_path / "latin.csv")
@@ -210,14 +164,10 @@ def test_the_command_draws_checks_and_converts(tmp_path):
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ((), "give either --paper or a fleet file"),
         (("--paper", "FILE"), "give either --paper or a fleet file"),
         (("FILE", "--seed", 0), "--seed must be left out with a fleet file"),
-        (("FILE", "--energy", 3), "--energy must be left out with a fleet file"),
-        (("--paper", "--learners", 0), "--learners must be an integer from 1"),
         (("--paper", "--learners", 10**8), "--learners must be at most 1,000,000, got 100000000"),
         (("--paper", "--energy", -1), "--energy must be"),
-        (("fleet.json",), "the file's name must be *.toml or *.csv"),
     ],
 )
 def test_bad_options_of_the_command(paper, args, says):

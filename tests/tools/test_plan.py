@@ -3,12 +3,10 @@
 import json
 import re
 
-import numpy as np
 import pytest
 
 import flwr_mel
 from flwr_mel import Workload, allocate
-from flwr_mel.allocation.solution import round_up
 from flwr_mel.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact
 from flwr_mel.tools.fleetfile import read_fleet
@@ -26,12 +24,6 @@ def test_json_has_the_exact_solution_and_keeps_every_limit(paper):
         assert row["time_s"] <= 10
         assert row["energy_j"] <= row["energy_limit_j"]
         assert row["limit"] in ("time", "energy", "data")
-
-
-def test_a_csv_fleet_has_the_plan_of_the_toml_fleet(paper, tmp_path):
-    (tmp_path / "fleet.csv").write_text(run("fleet", paper, "--csv").stdout)
-    plans = [ask("plan", path, *LIMITS) for path in (paper, tmp_path / "fleet.csv")]
-    assert plans[0]["learners"] == plans[1]["learners"]
 
 
 def test_energy_and_mode_replace_the_files(paper):
@@ -107,7 +99,7 @@ def test_the_inverse_questions_agree_with_the_library(paper):
     run("plan", paper, "--samples", 60000, "--fastest", 300, code=3)
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize("width", [40, 80, 200])
 def test_tables_fit_their_width(paper, width):
     for args in ((), ("--compare",), ("--min-samples", 2800)):
         lines = run("plan", paper, *LIMITS, *args, env={"COLUMNS": str(width)}).stdout.splitlines()
@@ -141,11 +133,6 @@ def test_what_the_diagnosis_offers_works(paper):
     assert got["status"] == "infeasible"
     assert got["diagnosis"]["largest_total_samples"] == int(samples)
     assert got["diagnosis"]["smallest_cycle_time_s"] <= float(time_s)
-
-
-def test_rounding_up_never_goes_below():
-    for x in np.random.default_rng(0).lognormal(0, 20, 2000):
-        assert x <= float(round_up(float(x))) <= x * (1 + 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -199,24 +186,16 @@ def test_the_best_cycle_time_as_a_table(paper):
 
 BAD = {
     "--cycle-time must be a finite number > 0, got -1": ("--cycle-time", "-1"),
-    "--cycle-time must be a finite number > 0, got nan": ("--cycle-time", "nan"),
     "--cycle-time must be seconds or best, got 'soon'": ("--cycle-time", "soon"),
     "--cycle-time must be seconds with --compare, got 'best'": ("--cycle-time", "best", "--compare"),
     "--samples must be left out with --cycle-time best": ("--cycle-time", "best"),
     "--frugality must be left out without --cycle-time best": ("--frugality", "0.25"),
-    "--energy must be a finite number > 0": ("--energy", "0"),
-    "'1.5' is not a valid integer": ("--staleness", "1.5"),
-    "--staleness must be an integer from 0": ("--staleness", "-1"),
     "--samples must be at least --min-samples = 5": ("--samples", "3", "--min-samples", "5"),
-    "--samples must be an integer from 1 to 2**40": ("--samples", "9" * 30),
-    "--min-samples must be an integer from 1": ("--min-samples", "-1"),
-    "--max-epochs must be an integer from 1": ("--max-epochs", "0"),
     "'xl' is not one of 'pl', 'fl'": ("--mode", "xl"),
     "--greenest and --compare exclude each other": ("--compare", "--greenest", "3"),
     "--fastest and --greenest exclude each other": ("--fastest", "3", "--greenest", "3"),
     "--cycle-time must be left out with --fastest": ("--fastest", "3"),
     "--staleness must be left out with --greenest": ("--greenest", "3", "--staleness", "1"),
-    "--greenest must be an integer from 1": ("--greenest", "0"),
     "--exclude must be left out with --compare": ("--compare", "--exclude", "optimal"),
     "No such option '--sampels'": ("--sampels", "3"),
 }
@@ -232,8 +211,6 @@ def test_missing_parts_are_named(paper):
     assert "--samples must be given" in refused("plan", paper, "--cycle-time", 3)
     best = ("plan", paper, "--cycle-time", "best")
     assert "--frugality must be from 0 (time only) to below 1" in refused(*best, "--frugality", 1)
-    assert "--energy-per must be a finite number > 0" in refused(*best, "--energy-per", 0)
     assert "--staleness must be left out with --cycle-time best" in refused(*best, "--staleness", 1)
     assert "--cycle-time must be given" in refused("plan", paper, "--samples", 30)
     assert "FLEET" in refused("plan")
-    assert "No such command" in refused("fly")

@@ -60,20 +60,6 @@ def test_a_known_cost_is_measured(train, clock):
     assert got.error == pytest.approx(0, abs=1e-9)
 
 
-def test_one_slow_run_does_not_matter(train, clock):
-    calls = []
-
-    def disturbed(samples, epochs):
-        calls.append((epochs, samples))
-        train(samples, epochs)
-        if len(calls) == 3 + 5:  # the largest run of the first round
-            clock.sleep(1.0)
-
-    got = measure_compute(disturbed, samples=160, budget_s=8, repeats=3, clock=clock)
-    assert max(run.seconds for run in got.runs) > 1.0
-    assert got.c2 == pytest.approx(C2)
-
-
 @pytest.mark.parametrize(("budget_s", "samples"), [(3.0, 4000), (30.0, 40_000)])
 def test_the_budget_is_kept_by_fewer_samples(train, clock, budget_s, samples):
     got = measure_compute(train, samples=samples, budget_s=budget_s, repeats=5, clock=clock)
@@ -118,14 +104,6 @@ def test_progress_and_counter(train, clock):
     assert {run.joules for run in got.runs} == {1.0}
 
 
-def broken(samples, epochs):
-    raise KeyError("no data\nhere")
-
-
-def leaves(samples, epochs):
-    sys.exit(3)
-
-
 @pytest.mark.parametrize(
     ("seconds", "settings", "message"),
     [
@@ -147,16 +125,13 @@ def test_functions_that_cannot_be_measured(clock, seconds, settings, message):
         measure_compute(train, clock=clock, **{"samples": 100, "budget_s": 5, "repeats": 3, **settings})
 
 
-@pytest.mark.parametrize(
-    ("train", "message"),
-    [
-        (broken, r"got KeyError from train\(samples=6, epochs=1\): 'no data\\nhere'. Run it alone"),
-        (leaves, "got SystemExit from .*: 3"),
-    ],
-)
-def test_functions_that_raise(train, message):
-    with pytest.raises(InputError, match=message):
-        measure_compute(train, samples=100)
+def leaves(samples, epochs):
+    sys.exit(3)
+
+
+def test_functions_that_raise():
+    with pytest.raises(InputError, match=r"got SystemExit from .*\(samples=6, epochs=1\): 3"):
+        measure_compute(leaves, samples=100)
 
 
 # Finding the function
