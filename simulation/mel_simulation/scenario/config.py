@@ -48,7 +48,7 @@ class RunConfig:
     energy: float = option(10.0, "mean energy limit E per learner and cycle, joules; 0: no limits", least=0)
     energy_spread: float = option(2.5, "E_k is drawn each cycle from E plus or minus up to this", least=0)
     staleness: int = option(2, "c, the largest difference in epochs (asynchronous schemes)", least=0)
-    solver: str = option("exact", "ours, or the paper's", ("exact", "suggest-improve"))
+    solver: str = option("exact", "exact, or the paper's", ("exact", "suggest-improve"))
     handout: str = option("proportional", "how samples are handed out", Handout)
     learners: int = option(20, "K; flwr run needs as many nodes", least=1)
     fleet: str = option("", "a fleet file as for flwr-mel plan, with its own limits; empty: the paper's")
@@ -56,7 +56,9 @@ class RunConfig:
     data_dir: str = option("", "directory of idx files; empty: cache, download, embedded subset")
     alpha: float = option(0.0, "FL: Dirichlet concentration of the labels over the learners; 0: IID", least=0)
     samples: int = option(0, "d per cycle; 0: all training data, in FL half of them", least=0)
-    min_samples: int = option(0, "smallest batch d_l; 0: 100 per 60,000 or half an equal share", least=0)
+    min_samples: int = option(
+        0, "d_l, the smallest batch; 0: 100 per 60,000 samples, at most half an equal share", least=0
+    )
     batch_size: int = option(0, "mini-batch of the learners' SGD; 0: 64, on the embedded subset 16", least=0)
     learning_rate: float = option(0.04, "learning rate of the learners' SGD", above=0)
     optimizer: str = option("average", "on the server: average, or adam (FedAdam)", ("average", "adam"))
