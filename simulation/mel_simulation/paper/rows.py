@@ -105,12 +105,3 @@ def gain_ratio(row: Row) -> float:
 def median(values: Sequence[float]) -> float:
     """Return the upper median, which may be infinite."""
     return float(np.sort(values)[len(values) // 2])
-
-
-def seeds_by_position(row: Row) -> bool:
-    """Whether version 0.1 computed a row: it drew the learners' seeds by position, later versions by name.
-
-    Allocations are the same; the order of the samples in SGD is not, which moves accuracies by tenths of a
-    point.
-    """
-    return bool(row["acts"]) and "objective" not in row["acts"][0]

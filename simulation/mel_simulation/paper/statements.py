@@ -13,7 +13,7 @@ from enum import StrEnum
 from math import inf
 from typing import TypeAlias
 
-from mel_simulation.paper.rows import cap, cycles_to, family, seeds_by_position, setting
+from mel_simulation.paper.rows import cap, cycles_to, family, setting
 from mel_simulation.sweep.results import Row
 
 
@@ -48,13 +48,12 @@ class Grid:
 
     def __init__(self, results: Iterable[Row] = ()) -> None:
         self.rows: dict[tuple[str, int, float, float, int], Row] = {}
-        #: Whether Sync and Asyn with c = 0 have the same curve, where both were run by one version of ours.
+        #: Whether Sync and Asyn with c = 0 have the same curve, where both were run.
         self.twins: dict[tuple[str, int, float, float, int], bool] = {}
         for row in results:
             key = (family(row), cap(row), *setting(row), int(row["config"]["seed"]))
             twin = self.rows.get(key, row)
-            other = twin["config"]["scheme"] != row["config"]["scheme"]
-            if other and seeds_by_position(twin) == seeds_by_position(row):
+            if twin["config"]["scheme"] != row["config"]["scheme"]:
                 self.twins[key] = twin["accuracy"] == row["accuracy"]
             self.rows[key] = row
 
