@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+#: Colours of a terminal.
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def printable(text: str, most: int | None = None) -> str:
@@ -25,6 +29,14 @@ def printable(text: str, most: int | None = None) -> str:
 def message(error: BaseException) -> str:
     """Return what an error says, in one line."""
     return printable(" ".join(str(error).split())) or "no message"
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a traceback, which says what went wrong; another text in one line."""
+    plain = _COLOURS.sub("", text)
+    if "Traceback (most recent call last)" in plain:
+        plain = [line for line in plain.splitlines() if line.strip(" ~^'>")][-1].removesuffix("'>")
+    return " ".join(plain.split())
 
 
 def error_line(error: BaseException, most: int | None = None) -> str:

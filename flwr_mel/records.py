@@ -134,6 +134,8 @@ class CycleRecord:
         planned in a simulation with declared costs.
     baseline_s : float, optional
         Time of the project's own round with these learners, if T was derived from it.
+    work : float, optional
+        Epochs times samples of the updates that are used, relative to the project's own round.
     began_at : float, optional
         Seconds since 1970; None in simulations, whose records do not depend on a real clock.
     stopped : str
@@ -161,6 +163,7 @@ class CycleRecord:
     clock_s: float = 0.0
     total_energy_j: float = 0.0
     baseline_s: float | None = None
+    work: float | None = None
     began_at: float | None = None
     stopped: str = ""
     metrics: dict[str, float] = field(default_factory=dict)

@@ -29,7 +29,7 @@ from flwr_mel.cycle.updates import Arrays, not_finite
 from flwr_mel.devices import Device, Measured
 from flwr_mel.records import Callback, CycleRecord, Outcome, title
 from flwr_mel.solvers import Exact, Rate
-from flwr_mel.wrapped import check_average, check_strategy, steps_statistics
+from flwr_mel.wrapped import check_average, check_strategy, replaced_weights, steps_statistics
 
 log = logging.getLogger("flwr.mel")
 
@@ -131,6 +131,11 @@ class MelStrategy:
             seed=seed,
         )
         check_average(strategy, self.options.average)
+        if key := replaced_weights(strategy):
+            log.warning(
+                "updates are weighted by their samples: the weights that clients report as %r are replaced",
+                key,
+            )
         self.strategy = strategy
         self.callbacks = _callables(callbacks)
         self.state = State()

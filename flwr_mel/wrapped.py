@@ -34,6 +34,12 @@ def weight_key(strategy: object) -> str:
     return next((key for key in keys if isinstance(key, str)), "num-examples")
 
 
+def replaced_weights(strategy: object) -> str:
+    """Return the metric under which clients report weights of their own, which are replaced; "" if none."""
+    key = weight_key(strategy)
+    return "" if "sample" in key.lower() or "example" in key.lower() else key
+
+
 def _names(layer: object) -> set[str]:
     """Return the names of an object's class and of those that it descends from."""
     return {kind.__name__ for kind in type(layer).__mro__}

@@ -56,9 +56,12 @@ class CountingSampler(Sampler[int]):
     avoid_lone : int
         Batch size. Leave out a sample that would be the only one of the last batch, because BatchNorm cannot
         train on one sample. 0: leave out nothing.
+    origin : DataLoader
+        Over all samples of the client.
     """
 
-    def __init__(self, sampler: Sampler[int], call: Call, avoid_lone: int) -> None:
+    def __init__(self, sampler: Sampler[int], call: Call, avoid_lone: int, origin: DataLoader[Any]) -> None:
+        self.origin = origin
         self._sampler = sampler
         self._call = call
         self._avoid_lone = avoid_lone
@@ -113,6 +116,8 @@ def narrowed(loader: L, task: Assignment) -> L:
             f"task.loader takes a torch DataLoader, got {type(loader).__name__}. For arrays, Hugging Face "
             "datasets and tf.data, choose rows: task.choose(len(data))"
         )
+    if isinstance(loader.sampler, CountingSampler):  # of an earlier round: the client keeps its loader
+        return narrowed(cast(L, loader.sampler.origin), task)
     _check(loader)
     rows = loader.sampler.indices if isinstance(loader.sampler, SubsetRandomSampler) else None
     n = len(loader.dataset if rows is None else rows)  # type: ignore[arg-type]
@@ -186,7 +191,7 @@ def _rebuilt(loader: DataLoader[Any], data: Any, sampler: Any, *, whole: bool) -
     return DataLoader(
         data,
         batch_size=size,
-        sampler=CountingSampler(sampler, current_call(), lone),
+        sampler=CountingSampler(sampler, current_call(), lone, loader),
         drop_last=drop_last,
         **options,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from statistics import mean
 
 from flwr_mel._text import printable
 from flwr_mel.cycle.options import Average, Options
@@ -14,8 +15,8 @@ from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 PLAN, TURNS = "plan", "turns"
 #: Noted once with cycle_time_s="best".
 SHORT_ROUNDS = (
-    "rounds are short from now on ({:.3g} s, {:,} samples), so num_rounds rounds do less work in total. Set "
-    "a large num_rounds, and stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
+    "rounds are short from now on, so num_rounds rounds do less work in total. Set a large num_rounds, and "
+    "stop by time, energy or accuracy: callbacks=[Stopping(time_s=...)]"
 )
 #: Logged once with cycle_time_s="best" where it applies.
 STATISTICS = (
@@ -30,6 +31,10 @@ _FROM_CYCLE = 3
 _EQUAL = 1.5
 # Rounds are shorter if they take less than this part of the baseline round.
 _SHORTER = 0.95
+# Shorter baseline rounds mostly take Flower's own time, so that comparisons say nothing.
+_COMPARABLE_S = 0.5
+# The summary is about this many rounds at the end: the plans of the first rounds are still changing.
+_LAST = 3
 
 _READ = (
     "Let the client read its epochs from the run config or the message under a common name such as "
@@ -83,14 +88,25 @@ def round_line(record: CycleRecord, *, in_turns: bool = False) -> str:
     clients = f"{used} of {len(record.learners)} clients used"
     clients += f", {skipped} skipped" if skipped else ""
     clients += f", {late} late" if late else ""
-    work = ""
-    if record.baseline_s and record.status != "baseline" and record.waited_s is not None and not in_turns:
-        work = f"; {record.waited_s / record.baseline_s:.0%} of the baseline round's time"
+    work = "" if in_turns or not _comparable(record) else f"; {_compared(record)}"
     return f"round {record.cycle}: {times}; {clients}{work}"
 
 
+def _comparable(record: CycleRecord) -> bool:
+    """Whether a round can be compared with the baseline round."""
+    long = (record.baseline_s or 0.0) >= _COMPARABLE_S
+    return long and record.status != "baseline" and record.waited_s is not None
+
+
+def _compared(record: CycleRecord) -> str:
+    """Return time and work of a round, relative to the baseline round."""
+    baseline_s = record.baseline_s or 0.0
+    time = f"{(record.waited_s or 0.0) / baseline_s:.0%} of the baseline's {baseline_s:.3g} s"
+    return time if record.work is None else f"{time}, {record.work:.0%} of its work"
+
+
 def final_line(records: Iterable[CycleRecord], *, in_turns: bool = False) -> str:
-    """Return what planning gained over the baseline round; "" without a baseline round.
+    """Return what planning gained in the last rounds over the baseline round; "" without a baseline round.
 
     Parameters
     ----------
@@ -99,17 +115,18 @@ def final_line(records: Iterable[CycleRecord], *, in_turns: bool = False) -> str
     in_turns : bool
         As for `round_line`.
     """
-    planned = [r for r in records if r.baseline_s and r.waited_s is not None and r.status != "baseline"]
+    planned = [record for record in records if _comparable(record)][-_LAST:]
     if not planned:
         return ""
-    actual = sum(r.waited_s or 0.0 for r in planned) / len(planned)
-    before = sum(r.baseline_s or 0.0 for r in planned) / len(planned)
+    actual = mean(r.waited_s or 0.0 for r in planned)
+    before = mean(r.baseline_s or 0.0 for r in planned)
     if in_turns:
-        meant = sum(r.makespan_s for r in planned) / len(planned)
-        times = f"{actual:.3g} s, {meant:.3g} s planned"
+        times = f"{actual:.3g} s, {mean(r.makespan_s for r in planned):.3g} s planned"
         return f"rounds took {times}: clients trained in turns, see the warning about CPUs"
     if actual < _SHORTER * before:
-        return f"rounds took {actual:.3g} s instead of {before:.3g} s"
+        known = [r.work for r in planned if r.work is not None]
+        work = f", with {mean(known):.0%} of the work" if known else ""
+        return f"rounds took {actual:.3g} s instead of {before:.3g} s{work}"
     return f"no gain: {_no_gain(planned[-1])}. Rounds took {actual:.3g} s, the baseline round {before:.3g} s"
 
 

@@ -197,7 +197,7 @@ def _best(
     tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)
     record.asked_samples = record.total_samples
     if PLAN not in state.warned:
-        record.notes.append(SHORT_ROUNDS.format(record.cycle_time_s, record.total_samples))
+        record.notes.append(SHORT_ROUNDS)
     return replace(state, pace=pace), tasks
 
 

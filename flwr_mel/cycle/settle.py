@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from flwr_mel._text import printable
@@ -114,6 +114,7 @@ def settle(
     state = state.with_learners([*learned, *rested])
     if record.baseline_s and learned:
         record.baseline_s = max(x.own_s for x in learned)
+        record.work = _work(learned, record.asked)
     updates = _weighted(state, record, good, model, options)
     virtual = bool(learned) and all(x.simulated and x.costs is not None for x in learned)
     record.waited_s = None if virtual else waited_s
@@ -289,6 +290,19 @@ def _watched(x: Learner, work: float, drawn: float | None, seconds: float) -> Le
     varied = task >= (_COUNTS_VARIED if counted else _VARIED)
     same = enough and varied and result <= task**_HARDLY_VARIED and (counted or x.costs is None)
     return replace(x, seen=seen, fixed=x.fixed or same)
+
+
+def _work(learners: Sequence[Learner], rows: Sequence[LearnerRecord]) -> float | None:
+    """Return the work of the used updates, relative to the project's own work; None: not known."""
+    own = sum((x.own_epochs or 1) * (x.data or 0) for x in learners)
+    done = 0.0
+    for x, row in zip(learners, rows, strict=True):
+        if row.outcome is Outcome.USED:
+            free = row.baseline or x.fixed
+            epochs = x.own_epochs or 1 if free or x.reads is False else row.epochs
+            samples = x.data or 0 if free or x.chooses is False else row.samples
+            done += (row.epochs_done or epochs) * min(row.samples_used or samples, samples)
+    return done / own if own else None
 
 
 def _weighted(

@@ -42,6 +42,12 @@ def test_batches_of_the_chosen_samples_only():
     assert (len(loader), loader.batch_size, len(loader.dataset)) == (3, 8, 20)
 
 
+def test_a_loader_that_the_client_keeps_is_not_narrowed_twice():
+    kept = task(20).loader(DataLoader(DATA, batch_size=8))
+    assert flat(drawn(task(40).loader(kept))) == task(40).choose(100).tolist()
+    assert len(flat(drawn(task(words=BASELINE).loader(task(40).loader(kept))))) == 100
+
+
 def test_shuffling_stays_with_its_generator():
     def shuffled(seed):
         loader = DataLoader(DATA, 8, shuffle=True, generator=torch.Generator().manual_seed(seed))

@@ -1,13 +1,17 @@
 """What is logged: once, and what a user needs."""
 
 import logging
+from dataclasses import replace
 from time import sleep
 
 import numpy as np
 import pytest
+from flwr.serverapp.strategy import FedAvg
 
+from flwr_mel._text import last_line
 from flwr_mel.cycle.messages import final_line, round_line
 from flwr_mel.records import CycleRecord, LearnerRecord
+from flwr_mel.serverapp import MelStrategy
 from tests.cycle.tools import App
 from tests.strategies.fleet import Fleet, measured, planned, wrapped
 
@@ -68,15 +72,31 @@ def test_what_planning_notes_is_logged_once(api, caplog):
     assert caplog.text.count("round 1: 240 samples do not fit, so 160 are used") == 1
 
 
+@pytest.mark.parametrize(("key", "warned"), [("quality", 1), ("num_examples", 0)])
+def test_weights_of_the_clients_own_are_replaced(key, warned, caplog):
+    MelStrategy(FedAvg(weighted_by_key=key))
+    assert caplog.text.count("are replaced") == warned
+
+
+def test_the_reason_of_a_traceback_is_its_last_line():
+    trace = "\x1b[36mray::run()\x1b[39m\nTraceback (most recent call last):\n  f()\n ^^^\nTypeError: a"
+    assert last_line(f"<class 'X'>:<'{trace}'>") == "TypeError: a"
+    assert last_line("two\nlines") == "two lines"
+
+
 def test_the_final_line():
-    def record(waited_s, paces):
+    def record(waited_s, paces, work=None):
         rows = [LearnerRecord("1", "1", epochs=1, samples=100, time_s=100 * p) for p in paces]
         makespan_s = max(row.time_s for row in rows)
         return CycleRecord(
-            2, waited_s=waited_s, makespan_s=makespan_s, baseline_s=9.8, status="optimal", learners=rows
+            2, 0, makespan_s, waited_s, baseline_s=9.8, work=work, status="optimal", learners=rows
         )
 
     assert final_line([record(3.0, (1, 5))]) == "rounds took 3 s instead of 9.8 s"
+    with_work = [record(1.0, (1, 5), 0.5), *3 * [record(3.0, (1, 5), 1.01)]]  # the last three count
+    assert final_line(with_work) == "rounds took 3 s instead of 9.8 s, with 101% of the work"
+    assert "31% of the baseline's 9.8 s, 101% of its work" in round_line(with_work[-1])
+    assert final_line([replace(with_work[0], baseline_s=0.1)]) == ""  # Flower's own time
     assert final_line([record(9.8, (1, 1.1))]).startswith("no gain: all clients are equally fast")
     assert "equally" not in final_line([record(9.8, (1, 9))])
     assert final_line([]) == ""
