@@ -10,6 +10,7 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -ge 1 ] || { echo "usage: $0 DIRECTORY [RUN-CONFIG]" >&2; exit 2; }
+command -v flwr-mel >/dev/null || { echo "$0: flwr-mel is not on PATH; activate its environment first" >&2; exit 4; }
 mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 [ -z "$(ls -A "$dir")" ] || { echo "$0: DIRECTORY must be empty, got $dir" >&2; exit 2; }
