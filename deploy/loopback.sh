@@ -10,9 +10,10 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -ge 1 ] || { echo "usage: $0 DIRECTORY [RUN-CONFIG]" >&2; exit 2; }
+[ -z "$(ls -A "$1" 2>/dev/null)" ] || { echo "$0: DIRECTORY must be empty, got $1" >&2; exit 2; }
+command -v flwr-mel >/dev/null || { echo "$0: flwr-mel is not on PATH; activate its environment first" >&2; exit 4; }
 mkdir -p "$1"
 dir=$(cd "$1" && pwd)
-[ -z "$(ls -A "$dir")" ] || { echo "$0: DIRECTORY must be empty, got $dir" >&2; exit 2; }
 export FLWR_HOME="$dir/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 export FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.25 PYTHONPYCACHEPREFIX="${PYTHONPYCACHEPREFIX:-$dir/pycache}"
 mkdir "$dir/logs" "$FLWR_HOME"

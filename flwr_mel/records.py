@@ -233,13 +233,13 @@ def _plain(value: Any) -> Any:
 
 
 class JsonlWriter:
-    """Append one line of JSON per cycle; each line is on disk before the next cycle starts.
+    """Append one line of JSON per round; each line is on disk before the next round starts.
 
     Parameters
     ----------
     path : path
         The file; its directory is created. New lines are added to an existing file. A line that a crash cut
-        off is dropped, and a resumed training drops the lines of the cycles that it repeats.
+        off is dropped, and a resumed training drops the lines of the rounds that it repeats.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -61,7 +61,7 @@ def check_solver(solver: object) -> None:
         raise complain("solver", "a solver object such as Exact()", solver)
 
 
-def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) -> Solution:
+def allocate(problem: AllocationProblem, solver: Solver | None = None, *, throw: bool = True) -> Solution:
     """Allocate epochs and samples to the learners of a problem.
 
     Every constraint is checked again on the finished integer allocation, for every solver.
@@ -70,8 +70,8 @@ def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) 
     ----------
     problem : AllocationProblem
         The learners and the limits.
-    solver : Solver
-        `Exact`, `SuggestImprove` or `EqualBatches`.
+    solver : Solver, optional
+        `Exact`, `Rate`, `SuggestImprove` or `EqualBatches`; None: `Exact()`.
     throw : bool
         True: raise `Infeasible`, with its diagnosis, when there is no allocation. False: return a
         solution with status INFEASIBLE, zero epochs and the diagnosis.
@@ -83,6 +83,10 @@ def allocate(problem: AllocationProblem, solver: Solver, *, throw: bool = True) 
     """
     if not isinstance(problem, AllocationProblem):
         raise complain("problem", "an AllocationProblem", problem)
+    if solver is None:
+        from flwr_mel.solvers.exact import Exact  # noqa: PLC0415 - solvers import this module
+
+        solver = Exact()
     check_solver(solver)
     start = perf_counter()
     try:

@@ -11,7 +11,7 @@ from flwr_mel.allocation.problem import AllocationProblem
 
 
 class Limit(StrEnum):
-    """What keeps a learner from more work."""
+    """What keeps a learner from doing more work."""
 
     NONE = ""
     """It has no work."""

@@ -189,7 +189,7 @@ def _cvxpy() -> Any:
         import cvxpy  # noqa: PLC0415 - the core must not need it
     except ImportError as error:
         raise ImportError(
-            "the paper's SDP needs cvxpy: pip install 'flwr-mel[paper]', or use "
+            "the paper's SDP needs cvxpy; in a clone of flwr_mel: pip install '.[paper]'. Or use "
             "SuggestImprove(suggest='bisection')"
         ) from error
     return cvxpy

@@ -50,7 +50,7 @@ class SuggestImprove:
     Parameters
     ----------
     suggest : Suggest or str
-        "sdp" (needs ``pip install 'flwr-mel[paper]'``) or "bisection".
+        "sdp" (needs cvxpy; in a clone of flwr_mel: ``pip install '.[paper]'``) or "bisection".
     handout : Handout or str
         Rule for the d_k once the tau_k are final.
 

@@ -29,10 +29,12 @@ from flwr_mel.tools.shell import bad_input, console, facts, grid, refuse_given, 
 #: No search for stragglers in larger fleets.
 _MOST_FOR_STRAGGLERS = 2000
 _FOREVER = 1e9
-_T = "Seconds per cycle, T; best: T and the samples follow from the costs. Not needed with --fastest."
-_D = f"{q.SAMPLES} Not needed with --cycle-time best."
+_T = "Seconds per cycle, T; best: T and the samples follow from the costs. Leave it out with --fastest."
+_D = f"{q.SAMPLES} Leave it out with --cycle-time best."
 _F = "With --cycle-time best: 0 for time only, 0.25 saves much energy."
-_PER = "With --cycle-time best: energy limits are per so many seconds, as a mean power. Default: per cycle."
+_PER = (
+    "With --cycle-time best: energy limits apply per this many seconds, as a mean power. Default: per cycle."
+)
 _C = f"Largest difference between two learners' epochs, c; 0 is synchronous. Default: {DEFAULT_STALENESS}."
 _EXCLUDE = "Skip only learners that cannot take part (the default), or also stragglers."
 
@@ -95,7 +97,7 @@ def plan(
     if fastest is not None:
         refuse_given("with --fastest, which computes it", "cycle_time")
     elif cycle_time is None:
-        stop("--cycle-time must be given, in seconds, got nothing. Not needed with --fastest")
+        stop("--cycle-time must be given, in seconds, got nothing. Leave it out with --fastest")
     pose = partial(q.pose, file, energy=energy, mode=mode, json=json)
     if cycle_time == "best":
         if asked:
@@ -111,7 +113,7 @@ def plan(
         return
     refuse_given("without --cycle-time best", "frugality", "energy_per")
     if samples is None:
-        stop("--samples must be given, got nothing. Not needed with --cycle-time best")
+        stop("--samples must be given, got nothing. Leave it out with --cycle-time best")
     solver = Exact(handout=handout or Handout.PROPORTIONAL, exclude=exclude or Exclude.INFEASIBLE)
     question = pose(
         cycle_time_s=_seconds(cycle_time),

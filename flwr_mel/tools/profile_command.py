@@ -114,7 +114,7 @@ def _counter() -> tuple[Callable[[], float | None], str]:
         packages = range(len(cpus))
         read = [cpus.get_total_energy_consumption(k) for k in packages]
     except ImportError:
-        return lambda: None, "not measured without zeus, pip install 'flwr-mel[energy]'"
+        return lambda: None, "not measured without zeus; in a clone of flwr_mel: pip install '.[energy]'"
     except Exception as error:  # zeus has many kinds: no counters, no permission, no daemon
         return lambda: None, f"not measured, {message(error).rstrip('.')}"
     if not read:

@@ -123,7 +123,8 @@ def pose(
         problem = fleet.problem(min_samples=least, energy_limit_j=energy, workload=job, **limits)
     measured = sum(isinstance(learner, Measured) for learner in fleet.learners)
     if measured and mode is not None:
-        note(f"the costs of {measured} learners were measured, so --mode did not change them.")
+        costs = "1 learner were" if measured == 1 else f"{measured} learners were"
+        note(f"the costs of {costs} measured, so --mode did not change them.")
     return Question(file, fleet.names, problem, "pl" if job.ship_data else "fl", json)
 
 

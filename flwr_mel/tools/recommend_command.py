@@ -146,9 +146,10 @@ def _resource(r: Resource) -> str:
 def _words(question: q.Question, answer: Recommendation, verdict: Verdict | None) -> list[tuple[str, str]]:
     best, tries, paper = answer.best, answer.cross_validate, answer.paper
     few, many = (", ".join(map(str, advice.staleness)) for advice in (tries, paper))
+    meaning = "samples that the learners process, weighted as in the average"
     pairs = [
-        ("S", "samples that learners pass, weighted as in the average: it predicts progress, not accuracy"),
-        ("best", f"{best.name}: of the highest S within {library.WORTH:.0%}, the smallest c"),
+        ("S", f"{meaning}: it predicts progress, not accuracy"),
+        ("best", f"{best.name}: the smallest c whose S is within {100 * library.WORTH:.0f} % of the highest"),
         ("c to try", f"{few}: {tries.reason}"),
         ("the paper", f"{paper.scheme}, c = {many}: {paper.reason}"),
         *(("if T is free", _short(question, short)) for short in answer.short),

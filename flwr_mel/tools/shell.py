@@ -183,7 +183,8 @@ def refuse_given(why: str, *names: str) -> None:
 
 def missing_packages(what: str, error: ImportError, extra: str) -> NoReturn:
     """End the command because an optional part, an extra of flwr-mel, is not installed."""
-    stop(f"{what} needs more packages ({error}): pip install 'flwr-mel[{extra}]'", ENVIRONMENT)
+    remedy = f"in a clone of flwr_mel: pip install '.[{extra}]'"
+    stop(f"{what} needs more packages ({error}); {remedy}", ENVIRONMENT)
 
 
 @contextmanager

@@ -22,10 +22,10 @@ def test_three_devices_train_their_first_round(script):
     assert [words for words in running if str(root) in words] == []
 
 
-def test_the_directory_must_be_empty(tmp_path):
+def test_what_cannot_start_leaves_no_trace(tmp_path):
+    """No directory, one that is not empty, and no flwr-mel on PATH."""
     (tmp_path / "x").touch()
-    for words in ([], [tmp_path]):
-        assert (
-            subprocess.run([DEPLOY / "loopback.sh", *words], capture_output=True, check=False).returncode == 2
-        )
+    for words, code in (([], 2), ([tmp_path], 2), ([tmp_path / "new"], 4)):
+        command, env = [DEPLOY / "loopback.sh", *words], {"PATH": "/usr/bin:/bin"}
+        assert subprocess.run(command, env=env, capture_output=True, check=False).returncode == code
     assert [path.name for path in tmp_path.iterdir()] == ["x"]

@@ -6,6 +6,8 @@ import sys
 
 import numpy as np
 import pytest
+from mel_simulation.scenario import job
+from mel_simulation.scenario.data import embedded
 from mel_simulation.sweep.cells import profiles
 from typer.testing import CliRunner
 
@@ -95,6 +97,21 @@ def test_results_that_are_none(command, content, tmp_path):
     assert f"--from must be a file like {'results' if command == 'sweep' else 'arena'}.jsonl" in done.output
 
 
+@pytest.mark.parametrize("package", ["ray", "mlxtend"])
+def test_a_missing_package_is_named_by_simulate(package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr(job, "loaded", {})
+    embedded.cache_clear()
+    assert "simulate needs more packages" in (said := cli("--run-dir", tmp_path / "run", code=4))
+    assert package in said
+
+
+@pytest.mark.parametrize(("command", "code"), [("sweep", 4), ("arena", 2)])
+def test_bad_input_leaves_stdout_empty(command, code):
+    done = CliRunner().invoke(app, [command, "nope"])
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+
+
 def test_a_missing_package_is_named(tmp_path):
     blocked = tmp_path / "mel_simulation"
     blocked.mkdir()
@@ -111,7 +128,7 @@ def test_a_missing_package_is_named(tmp_path):
         )
         assert done.returncode == 4, done.stderr
         assert f"{command} needs more packages (No module named 'torch')" in done.stderr
-        assert "flwr-mel[simulation]" in done.stderr
+        assert "pip install '.[simulation]'" in done.stderr
     done = subprocess.run(
         [sys.executable, "-m", "flwr_mel.tools.cli", "--help"],
         env=env,

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from mel_simulation.scenario.data import FILES, DataError, embedded, load
+from mel_simulation.scenario.data import FILES, NOTICE, DataError, embedded, load
 from mel_simulation.scenario.partition import partition
 
 from tests.mnist import FULL_MNIST, needs_mnist
@@ -147,6 +147,8 @@ def test_what_is_wrong_with_torchvision_is_told(monkeypatch):
     with pytest.raises(DataError, match=r"operator torchvision::nms does not exist"):
         load("fashion-mnist")
     assert "nms does not exist" in load("mnist").notice
+    monkeypatch.setenv(NOTICE, "the command's own reason")
+    assert load("mnist").notice == "the command's own reason"
 
 
 @needs_mnist

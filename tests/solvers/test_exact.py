@@ -37,7 +37,7 @@ def test_equals_highs(kind, trials, own_deadlines):
 
 def test_a_newly_admitted_straggler_lowers_the_optimum_and_may_be_left_out():
     problem = problem_of([0.001, 0.001, 0.05], 4.9, total_samples=3000, staleness=0, min_samples=100)
-    alone = allocate(problem, Exact())
+    alone = allocate(problem)  # `Exact` is the default
     assert alone.excluded == {2: Reason.MIN_BATCH_TIME}
     admitted = allocate(problem.replace(cycle_time_s=5.0), Exact())
     assert admitted.epochs.tolist() == [1, 1, 1]

@@ -193,4 +193,4 @@ except ImportError as error:
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     first, second = run.stdout.strip().splitlines()
     assert first in {"optimal", "feasible"}
-    assert "pip install 'flwr-mel[paper]'" in second
+    assert "in a clone of flwr_mel: pip install '.[paper]'" in second

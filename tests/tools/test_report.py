@@ -97,7 +97,8 @@ def test_without_accuracy_or_energy_the_page_shows_what_there_is(tmp_path):
     assert "Error against rounds" in found.text
     assert "energy, J" not in found.text
     assert "Final error 0.25" in found.text
-    assert "was 1.5 s per round" in found.text  # the baseline round is work, too
+    assert "was idle for 1.5 s per round" in found.text  # the baseline round is work, too
+    assert not re.search(r"Energy|\d\sJ\b", found.text)
     assert "Final error 0.25" not in page(tmp_path, tmp_path).text
 
 
@@ -127,6 +128,8 @@ def test_cut_and_repeated_records(tmp_path):
     alone.write_text(file.read_text().split("\n")[0])
     assert (load_run(alone).name, load_run(alone).config) == ("mine.jsonl", {})
     assert (load_run(file).name, load_run(file).config) == ("run", found.config)
+    bare = alone.rename(tmp_path / "records.jsonl")
+    assert (load_run(bare).name, load_run(tmp_path).name) == ("records.jsonl", tmp_path.name)
     (path / "config.json").write_text("{")
     assert "and perhaps config.json" in refused("report", path, code=2)
 
@@ -173,7 +176,7 @@ def test_without_matplotlib_the_extra_is_named(several, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     told = refused("report", several[0], "--out", tmp_path / "page.html", code=4)
     assert "matplotlib" in told
-    assert "pip install 'flwr-mel[report]'" in told
+    assert "in a clone of flwr_mel: pip install '.[report]'" in told
     assert not (tmp_path / "page.html").exists()
     with pytest.raises(ImportError):
         write_report([several[0]], tmp_path / "page.html")

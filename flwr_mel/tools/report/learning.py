@@ -21,7 +21,7 @@ Read = Callable[[Run], FloatArray]
 
 learned: Read = attrgetter("learned")
 seconds: Read = methodcaller("column", "clock_s")
-joules: Read = methodcaller("column", "total_energy_j")
+joules: Read = attrgetter("joules")
 epochs: Read = methodcaller("column", "mean_epochs")
 rounds: Read = methodcaller("column", "cycle")
 
@@ -65,7 +65,7 @@ def learning_charts(rows: Sequence[Series]) -> list[Html]:
     """Draw the accuracy, or another metric, against rounds, time and, if it is known, energy."""
     metric, share = rows[0].runs[0].metric.capitalize(), rows[0].runs[0].is_share
     axes = {"rounds": (rounds, "round"), "time": (seconds, "time, s"), "energy": (joules, "energy, J")}
-    if not any(run.records[-1].total_energy_j for row in rows for run in row.runs):
+    if not any(run.energy_known for row in rows for run in row.runs):
         del axes["energy"]
     return [
         chart(f"{metric} against {name}", curves(rows, learned, along), label, share=share)
@@ -88,4 +88,5 @@ def _cost(row: Series, level: float) -> Html:
     cycles, time_s, energy_j = (
         np.mean([read(run)[n] for run, n in reached]) for read in (rounds, seconds, joules)
     )
-    return el("span", short(cycles), el("small", f"{short(time_s, 's')}, {short(energy_j, 'J')}"))
+    spent = short(time_s, "s") + (f", {short(energy_j, 'J')}" if np.isfinite(energy_j) else "")
+    return el("span", short(cycles), el("small", spent))

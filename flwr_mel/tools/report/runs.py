@@ -40,6 +40,16 @@ class Run:
         return bool(np.isfinite(self.column("waited_s")).any())
 
     @property
+    def energy_known(self) -> bool:
+        """Whether energy is on record: not if no client has declared its own."""
+        return self.records[-1].total_energy_j > 0
+
+    @property
+    def joules(self) -> FloatArray:
+        """The energy used so far, one value per round, NaN where it is unknown."""
+        return self.column("total_energy_j") if self.energy_known else np.full(len(self.records), math.nan)
+
+    @property
     def ending(self) -> str:
         """Why the run ended, in one phrase."""
         last, wanted = self.records[-1], self.config.get("cycles", 0)
@@ -88,12 +98,13 @@ def load_run(path: str | Path) -> Run:
         Names the path and what is missing or broken.
     """
     file = Path(path) / RECORDS if Path(path).is_dir() else Path(path)
-    path, beside = file.parent if file.name == RECORDS else file, file.with_name("config.json")
+    beside = file.with_name("config.json")
     try:
         records = {record.cycle: record for record in read_jsonl(file)}  # a run done again counts
         # Beside a file with a name of its own, it need not belong to it.
         known = file.name == RECORDS and beside.exists()
         facts = json.loads(beside.read_text("utf-8")) if known else {}
+        path = file.parent if known or Path(path).is_dir() else file
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         rule = f"a directory with {RECORDS} and perhaps config.json, or a file of records"
         raise complain("a run", rule, str(file), f"{getattr(error, 'strerror', None) or error}.") from error

@@ -82,6 +82,8 @@ def _tiles(run: Run) -> list[Html]:
         "Energy": (short(last.total_energy_j, "J"), f"{short(last.total_energy_j / n, 'J')} per round"),
         f"Mean {last.objective}": (short(m.mean(value)), f"bound {short(m.mean(bound))}"),
     }
+    if not run.energy_known:
+        del tiles["Energy"]
     return [el("div", el("dt", name), el("dd", x), el("dd", text)) for name, (x, text) in tiles.items()]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from mel_simulation.app.run_dir import RunDir
 from mel_simulation.scenario.config import RunConfig
+from mel_simulation.scenario.data import NOTICE
 from mel_simulation.scenario.job import dataset_of
 
 #: Seconds that the engine may take to end, by itself after a run and when it is asked to.
@@ -35,8 +36,8 @@ def engine(config: RunConfig, ray_address: str) -> Iterator[subprocess.Popen[byt
     # Each actor has one CPU: more threads would slow each other down.
     env |= {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     env |= {"RAY_ADDRESS": ray_address} if ray_address else {}
-    if dataset_of(config).embedded:
-        env["FLWR_MEL_OFFLINE"] = "1"  # the actors need not try to download again
+    if notice := dataset_of(config).notice:  # the actors need not try to download again
+        env |= {"FLWR_MEL_OFFLINE": "1", NOTICE: notice}
     command = [sys.executable, "-m", "mel_simulation.app.engine", json.dumps(config.as_dict())]
     with (Path(config.run_dir) / "flower.log").open("wb") as log:
         process = subprocess.Popen(

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from flwr_mel._validate import count
-from flwr_mel.tools.shell import FAILED, INTERRUPTED, bad_input, console, missing_packages, note, stop
+from flwr_mel.tools.shell import FAILED, INTERRUPTED, bad_input, missing_packages, note, stop
 from mel_simulation.ray_session import Show, TaskError
 
 RayAddress = Annotated[str, typer.Option(envvar="RAY_ADDRESS", help="Existing Ray cluster.")]
@@ -67,9 +67,8 @@ def command(name: str, tasks: str, profiles: Mapping[str, Path], load: Load, abo
     ) -> None:
         file = profiles.get(profile, Path(profile))
         where = (out or Path("runs") / f"{name}-{file.stem}").resolve()
-        with bad_input({"data_dir": "--data-dir", "results": "--from"}), progress(console(), tasks) as show:
+        with bad_input({"data_dir": "--data-dir", "results": "--from"}), progress(tasks) as show:
             count("--workers", workers)
-            show("loading", 0, 1)
             try:
                 notices, work, collect = load(file, where, known or [], absolute(data_dir))
             except ImportError as error:
@@ -97,8 +96,9 @@ def absolute(path: str) -> str:
 
 
 @contextmanager
-def progress(out: Console, tasks: str) -> Iterator[Show]:
-    """Show a bar; in a pipe, a line for every phase and every finished task."""
+def progress(tasks: str) -> Iterator[Show]:
+    """Show a bar on stderr; in a pipe, a line for every phase and every finished task."""
+    out = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=out, disable=not out.is_terminal) as bar:
         task = bar.add_task("loading", total=None)

@@ -22,6 +22,7 @@ from flwr_mel.allocation import Infeasible
 from flwr_mel.records import CycleRecord
 from flwr_mel.tools.fleetfile import read_fleet
 from flwr_mel.tools.question import diagnosis_lines
+from flwr_mel.tools.report.markup import plural
 from flwr_mel.tools.shell import FAILED, INFEASIBLE, INTERRUPTED, console, note, stop
 from mel_simulation.app.engine import engine
 from mel_simulation.app.run_dir import RunDir
@@ -76,7 +77,7 @@ def run(config: RunConfig, ray_address: str) -> None:
         _keep(folder)
         why = folder.error.read_text(encoding="utf-8") if folder.error.exists() else "Flower's engine ended"
         stop(f"the run failed: {why}. Its log: {folder.path / 'flower.log'}", FAILED)
-    conclude(out, folder, time.monotonic() - start)
+    conclude(out, folder, time.monotonic() - start, config.target_accuracy)
 
 
 def _keep(folder: RunDir) -> None:
@@ -125,7 +126,8 @@ def follow(out: Console, run: RunDir, cycles: int, process: subprocess.Popen[byt
 def line(record: CycleRecord, cycles: int) -> str:
     """Return a cycle in one line."""
     epochs = [row.epochs for row in record.learners if row.epochs]
-    work = f"{min(epochs)} to {max(epochs)} epochs" if epochs else "no work"
+    low, high = min(epochs, default=0), max(epochs, default=0)
+    work = f"{low} to {high} epochs" if low < high else plural(low, "epoch") if low else "no work"
     return (
         f"cycle {record.cycle} of {cycles}: accuracy {_accuracy(record):.2f} %, {len(epochs)} of "
         f"{len(record.learners)} learners, {work}, {record.clock_s:.1f} s virtual, "
@@ -146,11 +148,12 @@ def view(record: CycleRecord, cycles: int) -> Table:
     return table
 
 
-def conclude(out: Console, run: RunDir, seconds: float) -> None:
+def conclude(out: Console, run: RunDir, seconds: float, target: float = 0.0) -> None:
     """Say what a finished run has reached."""
     records = run.records()
     best = max(map(_accuracy, records), default=nan)
-    why = f"; {records[-1].stopped}" if records and records[-1].stopped else ""
+    missed = f"; the target of {100 * target:g} % was not reached" if target else ""
+    why = f"; {records[-1].stopped}" if records and records[-1].stopped else missed
     out.print(f"best accuracy {best:.2f} %, {seconds:.0f} s of wall time{why}", soft_wrap=True, markup=False)
     out.print(f"report: {run.path / 'report.html'}", soft_wrap=True, markup=False)
 

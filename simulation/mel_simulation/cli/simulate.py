@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import click
 import typer
 from click.core import ParameterSource
 
-from flwr_mel.tools.shell import bad_input
+from flwr_mel.tools.shell import bad_input, missing_packages
 from mel_simulation.cli.many import RayAddress
 from mel_simulation.scenario.config import options
 
@@ -32,9 +33,14 @@ def simulate(context: typer.Context, **values: Any) -> None:
     address, default = values.pop("ray_address"), ParameterSource.DEFAULT
     given = {key: value for key, value in values.items() if context.get_parameter_source(key) is not default}
     with bad_input(_LIBRARY):
-        from mel_simulation.cli.running import configure, run  # noqa: PLC0415 (takes a moment)
+        try:
+            from mel_simulation.cli.running import configure, run  # noqa: PLC0415 (takes a moment)
 
-        run(configure(values, given), address)
+            if find_spec("ray") is None:  # imported by the engine's process
+                raise ModuleNotFoundError("No module named 'ray'")
+            run(configure(values, given), address)
+        except ImportError as error:
+            missing_packages("simulate", error, "simulation")
 
 
 def _parameters() -> Iterator[inspect.Parameter]:

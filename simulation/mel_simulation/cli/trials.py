@@ -8,8 +8,6 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.allocation.problem import NO_LIMIT
 from flwr_mel.devices import COEFFICIENTS, Measured
@@ -51,8 +49,7 @@ def run_trials(
     """
     folder = absolute(data_dir)
     cost = problem.total_samples / total_samples(RunConfig(mode=settings["mode"], data_dir=folder))
-    screen = Console(stderr=True, highlight=False)
-    with tempfile.TemporaryDirectory(prefix="mel-trials-") as scratch, progress(screen, "cells") as show:
+    with tempfile.TemporaryDirectory(prefix="mel-trials-") as scratch, progress("cells") as show:
         fleet = Path(scratch) / "fleet.toml"
         fleet.write_text(write_fleet(scaled(names, problem, cost)), encoding="utf-8")
         every = [

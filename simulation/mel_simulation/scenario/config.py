@@ -44,13 +44,17 @@ class RunConfig:
     )
     mode: str = option("pl", "pl: parallelized, samples are shipped; fl: federated, data stay", ("pl", "fl"))
     cycles: int = option(12, "global cycles", least=1)
-    cycle_time: float = option(10.0, "T, seconds; with rate the time that energy limits are for", above=0)
+    cycle_time: float = option(
+        10.0, "T, seconds; with rate: the time to which the energy limits refer", above=0
+    )
     energy: float = option(10.0, "mean energy limit E per learner and cycle, joules; 0: no limits", least=0)
     energy_spread: float = option(2.5, "E_k is drawn each cycle from E plus or minus up to this", least=0)
     staleness: int = option(2, "c, the largest difference in epochs (asynchronous schemes)", least=0)
-    solver: str = option("exact", "exact, or the paper's", ("exact", "suggest-improve"))
+    solver: str = option(
+        "exact", "exact (ours) or suggest-improve (the paper's)", ("exact", "suggest-improve")
+    )
     handout: str = option("proportional", "how samples are handed out", Handout)
-    learners: int = option(20, "K; flwr run needs as many nodes", least=1)
+    learners: int = option(20, "number of learners, K; with flwr run also the number of SuperNodes", least=1)
     fleet: str = option("", "a fleet file as for flwr-mel plan, with its own limits; empty: the paper's")
     dataset: str = option("mnist", "training data", DATASETS)
     data_dir: str = option("", "directory of idx files; empty: cache, download, embedded subset")

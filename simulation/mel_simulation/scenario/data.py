@@ -31,6 +31,8 @@ FILES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
+#: Environment variable with the notice that the command found, for the engine's processes.
+NOTICE = "FLWR_MEL_NOTICE"
 #: Seconds without an answer after which a download is given up.
 TIMEOUT_S = 5.0
 
@@ -103,7 +105,7 @@ def load(dataset: str, data_dir: Path | None = None, *, offline_ok: bool = True)
         why = f"The full {dataset} is not available: {message(error).rstrip('.')}. {_remedy(dataset)}"
         if dataset != "mnist" or not offline_ok:
             raise DataError(why) from error
-        return replace(embedded(), notice=f"{embedded().notice} {why}")
+        return replace(embedded(), notice=os.environ.get(NOTICE) or f"{embedded().notice} {why}")
     return _read(dataset, raw)
 
 
