@@ -123,7 +123,7 @@ def paper_result(results: Iterable[Row], rates: Iterable[Row], percent: float = 
         beyond = f"{broken:.0f} of {group[0]['config']['learners']}"
         lines.append([name, how, *map(_range, costs), str(len(group)), beyond])
     head = ["", "server", f"s to {percent:g} %", f"J to {percent:g} %", "placements"]
-    return markdown_table([*head, "learners beyond a limit"], lines)
+    return markdown_table([*head, "devices beyond a limit"], lines)
 
 
 def _range(values: Sequence[float]) -> str:

@@ -59,7 +59,7 @@ def method(row: Row) -> str:
     """Name a cell: a scheme with its c or frugality, or FedAvg with its epochs."""
     config = row["config"]
     if config["baseline"]:
-        return f"FedAvg, waits, {config['epochs']} ep."
+        return f"FedAvg, {config['epochs']} epochs"
     if config["scheme"] == RATE:
         return f"rate, f = {config.get('frugality', 0.0):g}"
     return f"{family(row)}-Asyn c = {cap(row)}" if cap(row) else f"{family(row)}-Sync"
