@@ -31,11 +31,14 @@ def message(error: BaseException) -> str:
     return printable(" ".join(str(error).split())) or "no message"
 
 
-def last_line(text: str) -> str:
-    """Return the last line of a traceback, which says what went wrong; another text in one line."""
+def last_error(text: str) -> str:
+    """Return what a traceback ends with, the error and its message; another text in one line."""
     plain = _COLOURS.sub("", text)
     if "Traceback (most recent call last)" in plain:
-        plain = [line for line in plain.splitlines() if line.strip(" ~^'>")][-1].removesuffix("'>")
+        lines = [line for line in plain.splitlines() if line.strip(" ~^'>")]
+        # A message of several lines mostly indents all but the first.
+        start = max((i for i, line in enumerate(lines) if not line[0].isspace()), default=0)
+        plain = " ".join(lines[start:]).removesuffix("'>")
     return " ".join(plain.split())
 
 

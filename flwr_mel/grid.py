@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from flwr_mel import wire
-from flwr_mel._text import last_line, printable
+from flwr_mel._text import last_error, printable
 from flwr_mel.cycle.measure import Words
 
 #: Flower's error code for a message that outlived its time to live.
@@ -170,7 +170,7 @@ def _answer(reply: Message) -> Words | None:
         return words_of(reply)
     if reply.error.code == EXPIRED:
         return None
-    reason = printable(last_line(reply.error.reason or ""), 200)
+    reason = printable(last_error(reply.error.reason or ""), 200)
     return {wire.PROBLEM: f"it has no mel_mod: the probe failed with {reason}"}
 
 

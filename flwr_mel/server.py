@@ -25,7 +25,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import FedAvg, Strategy
 
 from flwr_mel import wire
-from flwr_mel._text import last_line, printable
+from flwr_mel._text import last_error, printable
 from flwr_mel.cycle.average import weighted_average
 from flwr_mel.cycle.measure import Words
 from flwr_mel.cycle.settle import Reply, Update
@@ -178,7 +178,7 @@ class TaskProxy(ClientProxy):
         try:
             result = self.client.fit(ins, timeout, group_id)
         except Exception as error:
-            self.failure = last_line(str(error)) or type(error).__name__
+            self.failure = last_error(str(error)) or type(error).__name__
             raise
         self.round_trip_s = monotonic() - start
         if result.status.code is not Code.OK:
@@ -269,7 +269,7 @@ def _answer(client: ClientProxy, cycle: int, timeout_s: float) -> Words | None:
     try:
         result = client.get_properties(GetPropertiesIns({wire.PROBE: cycle}), timeout_s, cycle)
     except Exception as error:
-        reason = printable(last_line(str(error)), 200)
+        reason = printable(last_error(str(error)), 200)
         return {wire.PROBLEM: f"it has no mel_mod: the probe failed with {reason}"}
     return dict(result.properties) if result.status.code is Code.OK else {}
 

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from flwr_mel import wire
-from flwr_mel._text import last_line
+from flwr_mel._text import last_error
 from flwr_mel.cycle.average import weighted_average
 from flwr_mel.cycle.settle import Reply, Update
 from flwr_mel.cycle.state import Task
@@ -235,7 +235,7 @@ def _read(reply: Message, key: str, round_trip_s: float | None) -> Reply | None:
     if reply.has_error():
         if reply.error.code == EXPIRED:
             return None
-        return Reply(error=last_line(reply.error.reason or "no reason given"), round_trip_s=round_trip_s)
+        return Reply(error=last_error(reply.error.reason or "no reason given"), round_trip_s=round_trip_s)
     words, examples = words_of(reply), None
     for metrics in reply.content.metric_records.values():
         examples = metrics.get(key, examples)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAvg
 
-from flwr_mel._text import last_line
+from flwr_mel._text import last_error
 from flwr_mel.cycle.messages import final_line, round_line
 from flwr_mel.records import CycleRecord, LearnerRecord
 from flwr_mel.serverapp import MelStrategy
@@ -78,10 +78,11 @@ def test_weights_of_the_clients_own_are_replaced(key, warned, caplog):
     assert caplog.text.count("are replaced") == warned
 
 
-def test_the_reason_of_a_traceback_is_its_last_line():
-    trace = "\x1b[36mray::run()\x1b[39m\nTraceback (most recent call last):\n  f()\n ^^^\nTypeError: a"
-    assert last_line(f"<class 'X'>:<'{trace}'>") == "TypeError: a"
-    assert last_line("two\nlines") == "two lines"
+def test_the_reason_of_a_traceback_is_its_error():
+    trace = "\x1b[36mray::run()\x1b[39m\nTraceback (most recent call last):\n  f()\n ^^^\nTypeError: a:\n\tb"
+    assert last_error(f"<class 'X'>:<'{trace}'>") == "TypeError: a: b"
+    assert last_error(" Traceback (most recent call last)") == "Traceback (most recent call last)"
+    assert last_error("two\nlines") == "two lines"
 
 
 def test_the_final_line():
