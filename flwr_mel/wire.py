@@ -21,6 +21,8 @@ EPOCHS = "mel-epochs"
 SAMPLES = "mel-samples"
 #: From which a client draws its samples.
 SEED = "mel-seed"
+#: Seconds after which the client stops, from when the mod received the message; absent: no limit.
+SECONDS = "mel-seconds"
 #: 1, in place of EPOCHS and SAMPLES: the client does the project's own work, and the mod measures it.
 BASELINE = "mel-baseline"
 #: The key under which the project reads its epochs, if the server names it. Otherwise the mod looks for the
@@ -54,6 +56,8 @@ EXPONENT = "mel-exponent"
 # ... or measured coefficients of time and energy ...
 COEFFICIENTS = ("mel-c2", "mel-c1", "mel-c0", "mel-g2", "mel-g1", "mel-g0")
 # ... and limits.
+#: The class of device, such as "phone". A new client is assumed to be as fast as the others of its class.
+KIND = "mel-class"
 ENERGY_LIMIT_J = "mel-energy-limit-j"
 MAX_SAMPLES = "mel-max-samples"
 
@@ -72,6 +76,12 @@ SAMPLES_USED = "mel-samples-used"
 SAMPLES_HELD = "mel-samples-held"
 #: Samples drawn from the loader over all epochs; absent if it was not iterated.
 SAMPLES_DRAWN = "mel-samples-drawn"
+#: 1: the app stops by itself when its seconds are over.
+STOPS = "mel-stops"
+#: 1: this task was cut short because its seconds were over.
+STOPPED = "mel-stopped"
+#: 1: the client has a virtual clock, whose seconds and joules it reports.
+VIRTUAL = "mel-virtual"
 
 #: Names a profile file in a client's node config. It stays on the device.
 PROFILE = "mel-profile"
@@ -79,6 +89,7 @@ PROFILE = "mel-profile"
 #: Every key by which a client describes itself.
 CAPABILITY_KEYS = (
     LEARNER,
+    KIND,
     CPU_HZ,
     RATE_BPS,
     TX_POWER_W,
