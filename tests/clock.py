@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from heapq import heappop, heappush
 from types import SimpleNamespace
 
+_TICK_S = 1e-6
+
 
 class Clock:
     """Time that passes only when work or waiting makes it pass.
@@ -27,8 +29,8 @@ class Clock:
         self.now += seconds
 
     def sleep(self, seconds):
-        """Wait, at most until the next event."""
-        end = self.now + seconds
+        """Wait, at most until the next event. Time passes however short the wait is."""
+        end = self.now + max(seconds, _TICK_S)
         while self.due and self.due[0] <= self.now:
             heappop(self.due)
         self.now = min(end, self.due[0]) if self.due else end

@@ -112,11 +112,12 @@ def steps(asked):
     """`max_steps`, whatever the epochs are."""
     client, left = asked.client, 8
     loader = asked.task().loader(client.loader)
-    while left:
+    while left > 0:
+        left -= 1  # also for a loader without a batch
         for batch in loader.batch_sampler:
             client.works(len(batch))
             left -= 1
-            if not left:
+            if left <= 0:
                 break
     return client.held
 
@@ -160,6 +161,8 @@ class Done:
     used: int = 0
     took_s: float | None = None
     fate: int | None = None
+    #: What the app was then: see `WORKS`.
+    work: str = ""
 
     @property
     def baseline(self):
@@ -261,7 +264,7 @@ class World:
 
     def begins(self, client, config):
         cycle = config.get(wire.CYCLE, self.round)
-        done = Done(cycle, client.k, dict(config), self.clock.now, fate=self.fate(client.k))
+        done = Done(cycle, client.k, dict(config), self.clock.now, fate=self.fate(client.k), work=client.work)
         self.began.setdefault(cycle, self.clock.now)
         self.done[cycle, client.k] = client.doing = done
         return done

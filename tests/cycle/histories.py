@@ -445,20 +445,20 @@ def _counted(run, record):
         used += done.drawn
         if row.epochs_done is not None and row.samples_used is not None:
             said = row.epochs_done * row.samples_used
-            if abs(said - done.drawn) > 2 + 0.01 * done.drawn:
-                text = f"round {record.cycle}, client {client.k} ({client.work}): {said:.0f}, did {done.drawn}"
+            if abs(said - done.drawn) > 2 + row.epochs_done + 0.01 * done.drawn:
+                text = f"round {record.cycle}, client {client.k} ({done.work}): {said:.0f}, did {done.drawn}"
                 yield "a client's counted work is wrong", text
         cut = row.samples_used is not None and row.epochs_done is not None
-        if client.work in HONEST and row.epochs and not cut:
+        if done.work in HONEST and row.epochs and not cut:
             planned = row.epochs * row.samples
             if abs(planned - done.drawn) > 2 * row.epochs + 0.01 * planned:
-                text = f"round {record.cycle}, client {client.k} ({client.work}): {planned}, did {done.drawn}"
+                text = f"round {record.cycle}, client {client.k} ({done.work}): {planned}, did {done.drawn}"
                 yield "planned work is not the work of an honest client", text
     shards = run.world.history.options.get("shards")
     if record.work is not None and own and shards is None:
         near = [abs(record.work * x - used) <= 0.05 * x + 4 for x in (own, every)]
         if not any(near):
-            works = ", ".join(sorted({c.work for c in world.clients}))
+            works = ", ".join(sorted({x.work for (n, _), x in world.done.items() if n == record.cycle}))
             yield "recorded work is not counted work", (
                 f"round {record.cycle} ({works}): {record.work:.0%}, counted {used / own:.0%}"
             )
