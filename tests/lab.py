@@ -1,4 +1,4 @@
-"""A fleet in one process on a virtual clock: real strategies, the real mod, the real loader, scripted clients.
+"""A fleet in one process on a virtual clock: real strategies, real mod and loader, scripted clients.
 
 A client's app is one of `WORKS`: it follows its task as projects do, or does not. What it really did is
 counted where it does it (`Done`), so that records can be compared with it. A `World` has the clients and what

@@ -66,12 +66,9 @@ class History:
     resumes_after: int | None = None
     #: Whether the last client needs more than T for any task.
     hopeless: bool = False
+    #: Whether T must be kept: honest clients whose speed does not change, all of them in every round.
+    steady: bool = False
     seed: int = 0
-
-    @property
-    def steady(self):
-        """Whether T must be kept: honest clients whose speed does not change, all in every round."""
-        return not self.events and not self.sampled and all(c["work"] in HONEST for c in self.clients)
 
 
 class Seeded:
@@ -168,6 +165,7 @@ def drawn(pick):
         events=events,
         resumes_after=resumes,
         hopeless=hopeless,
+        steady=calm,
         seed=pick.whole(0, 999),
     )
 
@@ -485,7 +483,9 @@ def _counted(run, record):
                 yield "a client's counted work is wrong", text
         cut = row.samples_used is not None and row.epochs_done is not None
         if done.work in HONEST and row.epochs and not cut:
-            planned = row.epochs * row.samples
+            # Before its first task the server may not know how many samples it holds.
+            known = done.work == "shard" or any(n < record.cycle and k == client.k for n, k in world.done)
+            planned = row.epochs * (row.samples if known else min(row.samples, client.held))
             if abs(planned - done.drawn) > 2 * row.epochs + 0.01 * planned:
                 text = f"round {record.cycle}, client {client.k} ({done.work}): {planned}, did {done.drawn}"
                 yield "planned work is not the work of an honest client", text
@@ -690,7 +690,8 @@ def show(seed):
         took = run.world.seconds(record.cycle)
         took = "no reply" if took is None else f"{took:.3g} s"
         print(
-            f"\nround {record.cycle}: {record.status}, T {record.cycle_time_s:.3g}, {took}, work {record.work}"
+            f"\nround {record.cycle}: {record.status}, T {record.cycle_time_s:.3g}, took {took}, "
+            f"work {record.work}"
         )
         for row in record.learners:
             done = run.world.done.get((record.cycle, int(row.node) - 1001))
