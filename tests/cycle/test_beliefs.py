@@ -11,9 +11,11 @@ import pytest
 from flwr_mel import Estimation, Rounds, Shards, wire
 from flwr_mel.checkpoint import Checkpointed
 from tests.cycle.histories import DATA
-from tests.lab import SILENT, Client, World, train, wrapped
+from tests.lab import LATE, SILENT, Client, World, train, wrapped
 
 APIS = pytest.mark.parametrize("api", ["message", "classic"])
+#: A loader leaves out a sample that would be the only one of its batch, once per epoch.
+LONE = 10
 CODES = pytest.mark.parametrize("code", range(9))
 
 
@@ -38,10 +40,10 @@ def declared(client, factor=1.0, **more):
     return client
 
 
-def run(world, rounds, api="message", **options):
+def run(world, number, api="message", /, **options):
     mel = wrapped(world, api, **options)
     with world.clock.running():
-        train(mel, world, rounds, api)
+        train(mel, world, number, api)
     return list(mel.records)
 
 
@@ -82,7 +84,7 @@ def test_an_error_does_not_start_the_servers_clock(api, code):
     assert [x.waited_s for x in records] == [None] * 4
 
 
-@pytest.mark.parametrize("code", [SILENT, *range(9)])
+@pytest.mark.parametrize("code", [code for code in range(9) if code not in LATE])
 @APIS
 def test_after_an_error_a_client_gets_the_task_that_it_had(api, code):
     clients = [declared(Client(held=100, pace=1e-3 * s)) for s in (1, 2, 4)]
@@ -192,7 +194,7 @@ def test_a_cold_first_round_does_not_make_an_honest_client_fixed(api, given, hon
     records = run(world, 10, api, **options)
     assert not any(x.baseline for record in records[3:] for x in record.learners)
     for k in range(4):
-        assert work(records, k)[3:] == did(world, k, 10)[3:]
+        assert work(records, k)[3:] == pytest.approx(did(world, k, 10)[3:], abs=LONE)
 
 
 @APIS
@@ -230,7 +232,8 @@ def test_a_repaired_app_is_planned_again(api, broken, resumed, tmp_path):
     last = list(mel.records)[-4:]
     for k in range(4):
         assert [row(x, k).baseline for x in last] == [False] * 4
-        assert work(last, k) == [world.done[x.cycle, k].drawn for x in last]
+        assert work(last, k) == pytest.approx(did(world, k, 14)[-4:], abs=LONE)
+        assert all(work(last, k))
     assert row(last[-1], 0).epochs > 2
 
 
@@ -283,10 +286,10 @@ def test_after_an_outage_a_client_is_back_within_five_tasks(rounds, how, kind):
             slow = how == "slow" and client.k == 2 and 10 <= cycle < 10 + rounds
             return super().factor(cycle, client) * (8.0 if slow else 1.0)
 
-    world = Outage([Client(kind, held=500, pace=1e-3 * s) for s in (1, 1, 2)], noise=0.02)
+    world = Outage([Client(kind, held=2000, pace=1e-3 * s) for s in (1, 1, 2)], noise=0.02)
     if how == "silent":
         world.fates = {(n, 2): SILENT for n in range(10, 10 + rounds)}
-    records = run(world, 60, cycle_time_s=2.0, rounds=Rounds(deadline_slack=0.25))
+    records = run(world, 60, cycle_time_s=1.5, max_epochs=1, rounds=Rounds(deadline_slack=0.25))
     works = work(records, 2)
     usual = sum(works[4:9]) / 5
     after = [
