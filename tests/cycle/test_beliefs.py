@@ -286,10 +286,12 @@ def test_after_an_outage_a_client_is_back_within_five_tasks(rounds, how, kind):
             slow = how == "slow" and client.k == 2 and 10 <= cycle < 10 + rounds
             return super().factor(cycle, client) * (8.0 if slow else 1.0)
 
-    world = Outage([Client(kind, held=2000, pace=1e-3 * s) for s in (1, 1, 2)], noise=0.02)
+    clients = [declared(Client(kind, held=2000, pace=1e-3 * s)) for s in (1, 1, 2)]
+    world = Outage(clients, noise=0.02)
     if how == "silent":
         world.fates = {(n, 2): SILENT for n in range(10, 10 + rounds)}
-    records = run(world, 60, cycle_time_s=1.5, max_epochs=1, rounds=Rounds(deadline_slack=0.25))
+    options = {"estimation": Estimation(), "rounds": Rounds(deadline_slack=0.25)}
+    records = run(world, 60, cycle_time_s=1.5, max_epochs=1, **options)
     works = work(records, 2)
     usual = sum(works[4:9]) / 5
     after = [
