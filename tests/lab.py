@@ -65,15 +65,15 @@ class Asked:
 
 
 def over_loader(asked, epochs):
-    """Train on batches of `Assignment.loader`; only indices are drawn, nothing is computed."""
+    """Train on batches of `Assignment.loader`."""
     client = asked.client
     loader = asked.task().loader(client.loader)
     used = 0
     for _ in range(epochs):
         drawn = 0
-        for batch in loader.batch_sampler:
-            client.works(len(batch))
-            drawn += len(batch)
+        for batch in loader:
+            client.works(batch)
+            drawn += batch
         used = max(used, drawn)
     return used
 
@@ -92,11 +92,11 @@ def until_over(asked):
     epochs, used = task.epochs, 0
     for _ in range(epochs):
         for start in range(0, rows, BATCH):
-            left = getattr(task, "seconds_left", None)
-            if used and left is not None and left <= 0:
+            if task.seconds_left <= 0 and used:
                 return min(used, rows)
             size = min(BATCH, rows - start)
             asked.client.works(size)
+            task.trained(size)
             used += size
     return rows
 
@@ -113,8 +113,8 @@ def steps(asked):
     loader = asked.task().loader(client.loader)
     while left > 0:
         left -= 1  # also for a loader without a batch
-        for batch in loader.batch_sampler:
-            client.works(len(batch))
+        for batch in loader:
+            client.works(batch)
             left -= 1
             if left <= 0:
                 break
@@ -212,7 +212,8 @@ class Client:
     @property
     def loader(self):
         if self._loader is None:
-            self._loader = DataLoader(range(self.held), batch_size=BATCH)
+            # A batch is its number of samples: nothing is computed.
+            self._loader = DataLoader(range(self.held), batch_size=BATCH, collate_fn=len)
         return self._loader
 
     def works(self, samples):
@@ -237,7 +238,7 @@ class LabMod(MelMod):
     """The real mod; the lab says how the client describes itself."""
 
     def __init__(self, client):
-        super().__init__({})
+        super().__init__({}, clock=client.world.clock.read)
         self.client = client
 
     def words(self, context, cycle):
