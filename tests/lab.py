@@ -30,7 +30,7 @@ from tests.clock import Clock
 
 #: Node ids are far from the numbers of the clients.
 FIRST = 1001
-KEY, BATCH = "local-epochs", 16
+KEY, BATCH, STEPS = "local-epochs", 16, 8
 MODEL = np.zeros(2, np.float32)
 _GIVEN = ArrayRecord({"w": Array(MODEL)})
 _MOVED = ArrayRecord({"w": Array(MODEL + 1)})
@@ -109,15 +109,17 @@ def whole(asked, epochs):
 
 def steps(asked):
     """`max_steps`, whatever the epochs are."""
-    client, left = asked.client, 8
+    client, done = asked.client, 0
     loader = asked.task().loader(client.loader)
-    while left > 0:
-        left -= 1  # also for a loader without a batch
+    while done < STEPS:
+        before = done
         for batch in loader:
             client.works(batch)
-            left -= 1
-            if left <= 0:
+            done += 1
+            if done == STEPS:
                 break
+        if done == before:
+            break
     return client.held
 
 
@@ -228,6 +230,13 @@ class Client:
         self.trained = True
         done.used = WORKS[self.work](asked)
         return done.used
+
+    @property
+    def own_work(self):
+        """Samples that its app draws in a round of its own."""
+        batches = [min(BATCH, self.held - at) for at in range(0, self.held, BATCH)]
+        steps = sum((batches * STEPS)[:STEPS])
+        return steps if self.work == "steps" else self.own * self.held
 
     @property
     def config(self):
