@@ -57,6 +57,8 @@ EXPONENT = "mel-exponent"
 # ... or measured coefficients of time and energy ...
 COEFFICIENTS = ("mel-c2", "mel-c1", "mel-c0", "mel-g2", "mel-g1", "mel-g0")
 # ... and limits.
+#: The class of device, such as "phone". A new client is assumed to be as fast as the others of its class.
+KIND = "mel-class"
 ENERGY_LIMIT_J = "mel-energy-limit-j"
 MAX_SAMPLES = "mel-max-samples"
 
@@ -91,6 +93,7 @@ PROFILE = "mel-profile"
 #: Every key by which a client describes itself.
 CAPABILITY_KEYS = (
     LEARNER,
+    KIND,
     CPU_HZ,
     RATE_BPS,
     TX_POWER_W,
