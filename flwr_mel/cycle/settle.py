@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from statistics import median_high
 
 from flwr_mel._text import printable
 from flwr_mel.cycle.advice import advised
@@ -319,11 +320,13 @@ def _compare(
 def _work(record: CycleRecord, learned: Sequence[Learner], reports: Mapping[str, Report]) -> float | None:
     """Return the work of the used updates, relative to the project's own work; None: not known."""
     own = done = 0.0
+    # One app runs on all clients, so one that never replied has the others' number of epochs.
+    usual = median_high([x.behaviour.own_epochs or 0 for x in learned if x.behaviour.own_epochs] or [1])
     for x, row in zip(learned, record.asked, strict=True):
         b, report = x.behaviour, reports[row.node]
-        if x.own_work is None:
+        if x.own_work is None or x.data is None:
             return None
-        own += x.own_work
+        own += x.own_work if b.own_epochs else usual * x.data
         if row.outcome is not Outcome.USED:
             continue
         if report.drawn is None and (b.reads is None or b.chooses is None or report.stopped):
