@@ -28,6 +28,7 @@ from flwr_mel import wire
 from flwr_mel._text import last_error, printable
 from flwr_mel.cycle.average import weighted_average
 from flwr_mel.cycle.measure import Words
+from flwr_mel.cycle.metrics import countable
 from flwr_mel.cycle.settle import Reply, Update
 from flwr_mel.cycle.updates import Rejected, decode
 from flwr_mel.strategy import MelStrategy as Common
@@ -100,7 +101,12 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         updates = self._settle(replies, waited_s)
         if not updates:
             return None, {}
-        ordered = [(self._sent[x.node].client, _result(came[x.node], x)) for x in updates]
+        metrics_of = {x.node: {"": _metrics(came[x.node])} for x in updates}
+        records = self._consistent("training", metrics_of, {x.node: x.weight for x in updates})
+        ordered = [
+            (self._sent[x.node].client, _result(came[x.node], x, dict(records[x.node][""] or {})))
+            for x in updates
+        ]
         parameters, metrics = self.strategy.aggregate_fit(self.cycle_of(server_round), ordered, failures)
         self._observe(metrics, "train-")
         return parameters if self._accept(
@@ -142,10 +148,30 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Leave it to the wrapped strategy, record its metrics and end the round."""
+        results = self._evaluated(results)
         loss, metrics = self.strategy.aggregate_evaluate(self.cycle_of(server_round), results, failures)
         self._observe({**({} if loss is None else {"loss": loss}), **metrics})
         self._close()
         return loss, metrics
+
+    def _evaluated(
+        self, results: list[tuple[ClientProxy, EvaluateRes]]
+    ) -> list[tuple[ClientProxy, EvaluateRes]]:
+        """Return results of an evaluation that the wrapped strategy can combine."""
+        good: dict[str, tuple[ClientProxy, EvaluateRes]] = {}
+        for client, result in results:
+            if countable(result.num_examples):
+                good[client.cid] = client, result
+            else:
+                text = f"its result is not used: it cannot have {result.num_examples!r:.50} examples"
+                self._warn(client.cid, "evaluation", text)
+        if not any(result.num_examples for _, result in good.values()):
+            return []
+        found = {cid: {"": result.metrics} for cid, (_, result) in good.items()}
+        weights = {cid: float(result.num_examples) for cid, (_, result) in good.items()}
+        for cid, records in self._consistent("evaluation", found, weights).items():
+            good[cid][1].metrics = dict(records[""] or {})
+        return list(good.values())
 
 
 class TaskProxy(ClientProxy):
@@ -291,9 +317,13 @@ def _read(result: FitRes, proxy: TaskProxy) -> Reply:
     return Reply(arrays, result.num_examples, words, proxy.round_trip_s)
 
 
-def _result(result: FitRes, update: Update) -> FitRes:
-    """Return a result for the wrapped strategy: our weight, scaled arrays, no report."""
-    metrics = {key: value for key, value in result.metrics.items() if not key.startswith("mel-")}
+def _metrics(result: FitRes) -> dict[str, Scalar]:
+    """Return the metrics of the app, without the report."""
+    return {key: value for key, value in result.metrics.items() if not key.startswith("mel-")}
+
+
+def _result(result: FitRes, update: Update, metrics: dict[str, Scalar]) -> FitRes:
+    """Return a result for the wrapped strategy: our weight, checked arrays and metrics."""
     parameters = result.parameters
     if update.changed:
         parameters = ndarrays_to_parameters(list(update.arrays.values()))

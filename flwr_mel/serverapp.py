@@ -15,6 +15,7 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr_mel import wire
 from flwr_mel._text import last_error
 from flwr_mel.cycle.average import weighted_average
+from flwr_mel.cycle.metrics import Records, countable
 from flwr_mel.cycle.settle import Reply, Update
 from flwr_mel.cycle.state import Task
 from flwr_mel.cycle.updates import Arrays, Rejected, decode
@@ -116,8 +117,10 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         updates = self._settle({node: reply for node, reply in read.items() if reply is not None}, waited_s)
         if not updates:
             return None, None
+        records = {x.node: _records(came[x.node].content, key, arrays=True) for x in updates}
+        records = self._consistent("training", records, {x.node: x.weight for x in updates})
         for update in updates:
-            came[update.node].content = _content(came[update.node].content, update, key)
+            came[update.node].content = _content(came[update.node].content, update, records[update.node], key)
         ordered = [came[update.node] for update in updates]
         arrays, metrics = self.strategy.aggregate_train(self.cycle_of(server_round), ordered)
         self._observe(metrics, "train-")
@@ -153,11 +156,34 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         """Leave aggregation to the wrapped strategy, and record its metrics."""
         if self.stopped:
             return None
-        metrics: MetricRecord | None = self.strategy.aggregate_evaluate(self.cycle_of(server_round), replies)
+        metrics: MetricRecord | None = self.strategy.aggregate_evaluate(
+            self.cycle_of(server_round), self._evaluated(list(replies))
+        )
         self._observe(metrics)
         if not self._evaluates:
             self._close()
         return metrics
+
+    def _evaluated(self, replies: list[Message]) -> list[Message]:
+        """Return replies to an evaluation that the wrapped strategy can combine."""
+        key = weight_key(self.strategy)
+        by_node = {str(reply.metadata.src_node_id): reply for reply in replies if reply.has_content()}
+        records = {node: _records(reply.content) for node, reply in by_node.items()}
+        examples = {node: [m[key] for m in x.values() if m and key in m] for node, x in records.items()}
+        found = {node: next(iter(values), None) for node, values in examples.items()}
+        if any(x is not None for x in found.values()):
+            for node in [node for node, x in found.items() if not countable(x)]:
+                text = f"its reply is not used: {key} cannot be {found.pop(node)!r:.50}"
+                self._warn(node, "evaluation", text)
+            records = {node: records[node] for node in found} if any(found.values()) else {}
+        weights = {node: float(found[node] or 0) for node in records}
+        records = self._consistent("evaluation", records, weights)
+        for node, mine in records.items():
+            content = dict(by_node[node].content)
+            kept = {name: x for name, x in content.items() if not isinstance(x, MetricRecord)}
+            metrics = {name: MetricRecord(dict(x or {})) for name, x in mine.items()}
+            by_node[node].content = RecordDict(kept | metrics)
+        return [*(reply for reply in replies if reply.has_error()), *(by_node[node] for node in records)]
 
     def watch(self, evaluate_fn: EvaluateFn | None) -> EvaluateFn | None:
         """Wrap a server-side evaluation so that records and callbacks see its metrics.
@@ -265,16 +291,28 @@ def views(record: ArrayRecord, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _content(content: RecordDict, update: Update, key: str) -> RecordDict:
-    """Return a reply's content for the wrapped strategy: our weight, scaled arrays, no report."""
-    new = {name: record for name, record in content.items() if name != wire.RECORD}
-    if update.changed:
-        many = len(content.array_records) > 1
-        for name, record in content.array_records.items():
-            scaled = {k: update.arrays[f"{name}/{k}" if many else k] for k in record}
-            new[name] = ArrayRecord({k: Array(x) for k, x in scaled.items()})
+def _records(content: RecordDict, key: str = "", *, arrays: bool = False) -> Records:
+    """Return the metrics of a reply by record, without those of a key; records of arrays without them."""
+    found: dict[str, Any] = dict.fromkeys(content.array_records) if arrays else {}
     for name, metrics in content.metric_records.items():
-        new[name] = MetricRecord({**metrics, key: update.weight})
+        found[name] = {k: x for k, x in metrics.items() if k != key}
+    return found
+
+
+def _content(content: RecordDict, update: Update, records: Records, key: str) -> RecordDict:
+    """Return a reply's content for the wrapped strategy: checked arrays, metrics, our weight."""
+    new: dict[str, Any] = {name: x for name, x in content.config_records.items() if name != wire.RECORD}
+    given = content.array_records
+    for name, metrics in records.items():
+        if metrics is not None:
+            new[name] = MetricRecord({**metrics, key: update.weight})
+            continue
+        mine = name if name in given else next(iter(given))
+        prefix = f"{mine}/" if len(given) > 1 else ""
+        names = {f"{prefix}{k}": k for k in given[mine]}
+        new[name] = given[mine]
+        if update.changed:
+            new[name] = ArrayRecord({names[k]: Array(x) for k, x in update.arrays.items() if k in names})
     return RecordDict(new)
 
 
@@ -299,7 +337,7 @@ class MelFedAvg(FedAvg):
             next(iter(c.metric_records.values()))[self.weighted_by_key] for c in contents
         ]
         arrays = weighted_average(
-            [[array.numpy() for array in record.values()] for record in records], weights
+            [[record[name].numpy() for name in records[0]] for record in records], weights
         )
         average = ArrayRecord({k: Array(a) for k, a in zip(records[0], arrays, strict=True)})
         return average, self.train_metrics_aggr_fn(contents, self.weighted_by_key)

@@ -21,6 +21,7 @@ from flwr_mel.costs import Workload
 from flwr_mel.cycle.errors import NoWork, failed_text, unable_text
 from flwr_mel.cycle.measure import Words
 from flwr_mel.cycle.messages import PLAN, STATISTICS, TURNS, final_line, round_line
+from flwr_mel.cycle.metrics import Form, Records, consistent
 from flwr_mel.cycle.options import Average, Estimation, Options, Robust, Rounds, Shards
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, Update, settle
@@ -148,6 +149,9 @@ class MelStrategy:
         self._ended_at: float | None = None
         #: As sent to the clients; after a round the new one.
         self._model: Arrays = {}
+        #: Metrics that clients report, in training and in evaluation, and clients with other ones.
+        self._forms: dict[str, Form | None] = {}
+        self._odd: set[tuple[str, str]] = set()
         self._offset, self._resumed = 0, False
         self._set_up()
 
@@ -285,6 +289,26 @@ class MelStrategy:
             log.warning("%s", text)
         log.info("%s", round_line(record, in_turns=self._in_turns))
         return updates
+
+    def _consistent(
+        self, phase: str, replies: Mapping[str, Records], weights: Mapping[str, float]
+    ) -> dict[str, Records]:
+        """Return metrics that the wrapped strategy can combine."""
+        new, self._forms[phase], changed = consistent(replies, weights, self._forms.get(phase))
+        for node, names in changed.items():
+            self._warn(
+                node, phase, f"metrics that are not the other clients' were replaced or dropped: {names}"
+            )
+        return new
+
+    def _warn(self, node: str, phase: str, text: str) -> None:
+        """Log what is odd about a client's replies, once."""
+        if (node, phase) not in self._odd:
+            self._odd.add((node, phase))
+            text = f"{title(self.state.of(node).label)}: {text} ({phase})"
+            log.warning("%s", text)
+            if self._record is not None:
+                self._record.notes.append(text)
 
     def _accept(self, model: Arrays | None) -> bool:
         """Whether the wrapped strategy returned a usable model; if not, the previous one is kept."""

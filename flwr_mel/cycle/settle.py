@@ -13,7 +13,7 @@ from flwr_mel.cycle.measure import Report, Words, measurement, whole
 from flwr_mel.cycle.messages import advised
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.state import Learner, State, with_answers
-from flwr_mel.cycle.updates import Arrays, Rejected, check, expected_layout, norm, oversized, same, scaled
+from flwr_mel.cycle.updates import Arrays, Form, Rejected, agree, conform, limited, norms, same, scaled
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
 # A learner does the same work whatever its task is if over so many tasks the task varied by this factor, and
@@ -67,7 +67,7 @@ class Update:
     arrays : mapping of name to array
         As it came, or scaled.
     changed : bool
-        Whether it was scaled.
+        Whether it was scaled, cast or put in another order.
     """
 
     node: str
@@ -103,7 +103,9 @@ def settle(
     """
     record = replace(record, learners=[replace(row) for row in record.learners], notes=list(record.notes))
     replies = {row.node: replies[row.node] for row in record.asked if row.node in replies}
-    good = _checked(record, replies, model, options)
+    came = [x.arrays for x in replies.values() if x.arrays is not None]
+    agreed = agree(model, came, len(record.asked), state.agreed)
+    good = _checked(record, replies, agreed.update, model, options)
     times = _times(replies)
     # In the first round the processes of the clients are only starting.
     overhead_s = _overhead_s(times) if record.cycle > 1 else 0.0
@@ -115,7 +117,7 @@ def settle(
     if record.baseline_s and learned:
         record.baseline_s = max(x.own_s for x in learned)
         record.work = _work(learned, record.asked)
-    updates = _weighted(state, record, good, model, options)
+    updates, state = _weighted(state, record, good, replies, model, options)
     virtual = bool(learned) and all(x.simulated and x.costs is not None for x in learned)
     record.waited_s = None if virtual else waited_s
     _add_up(record, options)
@@ -134,6 +136,7 @@ def settle(
         clock_s=state.clock_s + (record.makespan_s if record.waited_s is None else record.waited_s),
         energy_j=state.energy_j + record.energy_j,
         trained=state.trained or bool(updates),
+        agreed=agreed if updates else state.agreed,
     )
     record.clock_s, record.total_energy_j = state.clock_s, state.energy_j
     failed = [row for row in record.asked if row.outcome in (Outcome.FAILED, Outcome.REJECTED)]
@@ -143,10 +146,9 @@ def settle(
 
 
 def _checked(
-    record: CycleRecord, replies: Mapping[str, Reply], model: Arrays, options: Options
+    record: CycleRecord, replies: Mapping[str, Reply], expected: Form, model: Arrays, options: Options
 ) -> dict[str, Arrays]:
     """Write outcome and weight of each reply into its row; return the arrays that can be averaged."""
-    expected = expected_layout(model, [x.arrays for x in replies.values() if x.arrays is not None])
     good: dict[str, Arrays] = {}
     for row in record.asked:
         reply = replies.get(row.node)
@@ -156,12 +158,12 @@ def _checked(
             row.outcome, row.reason = Outcome.FAILED, printable(reply.error or "its reply has no arrays", 300)
         else:
             try:
-                check(reply.arrays, expected, model)
+                arrays = conform(reply.arrays, expected, model)
                 row.weight = _weight(row, reply, options)
             except Rejected as rejected:
                 row.outcome, row.reason = Outcome.REJECTED, str(rejected)
             else:
-                row.outcome, good[row.node] = Outcome.USED, reply.arrays
+                row.outcome, good[row.node] = Outcome.USED, arrays
     return good
 
 
@@ -306,32 +308,42 @@ def _work(learners: Sequence[Learner], rows: Sequence[LearnerRecord]) -> float |
 
 
 def _weighted(
-    state: State, record: CycleRecord, good: Mapping[str, Arrays], model: Arrays, options: Options
-) -> list[Update]:
+    state: State,
+    record: CycleRecord,
+    good: Mapping[str, Arrays],
+    replies: Mapping[str, Reply],
+    model: Arrays,
+    options: Options,
+) -> tuple[list[Update], State]:
     """Return the updates with their weights; changes are scaled for FedNova's average and for `Robust`."""
     rows = [row for row in record.asked if row.node in good]
     epochs = [row.epochs_done or row.epochs or state.of(row.node).own_epochs or 1 for row in rows]
-    works = [Work(tau, row.weight, row.held) for tau, row in zip(epochs, rows, strict=True)]
+    works = [
+        Work(tau, row.weight, row.held, None if row.baseline else row.epochs)
+        for tau, row in zip(epochs, rows, strict=True)
+    ]
     found = blend(options.average, works, options.robust.max_share)
-    factors = list(found.factors)
-    if options.robust.max_norm_ratio is not None:
-        sizes = [norm(good[row.node], model) for row in rows]
-        # Work that does not count is no excuse for a large update.
-        effort = [x.epochs * w for x, w in zip(works, found.weights, strict=True)]
-        shrink = oversized(sizes, effort, options.robust.max_norm_ratio)
-        factors = [a * b for a, b in zip(factors, shrink, strict=True)]
-        for row, factor in zip(rows, shrink, strict=True):
-            row.bounded = f"update scaled to {factor:.1%} of its size" if factor < 1 else ""
+    shrink = [(1.0, 1.0, 1.0)] * len(rows)
+    if options.robust.max_norm_ratio is not None and rows:
+        changes = [norms(good[row.node], model) for row in rows]
+        # Only work that the server planned, and that counts, is a reason for a large update.
+        effort = [row.epochs * w for row, w in zip(rows, found.weights, strict=True)]
+        ratio = options.robust.max_norm_ratio
+        shrink, usual = limited(changes, found.factors, effort, ratio, state.sizes)
+        state = replace(state, sizes=(*state.sizes, usual)[-2:])
+        for row, bounds in zip(rows, shrink, strict=True):
+            row.bounded = f"update scaled to {min(bounds):.1%} of its size" if min(bounds) < 1 else ""
     total, asked = sum(found.weights), sum(found.asked)
     for row, weight, wanted, share in zip(rows, found.weights, found.asked, found.shares, strict=True):
         row.share = share
         if weight < wanted:
             bounded = f"counts for {weight / total:.1%} of the weight instead of {wanted / asked:.1%}"
             row.bounded = "; ".join(filter(None, (row.bounded, bounded)))
-    return [
-        Update(row.node, weight, scaled(good[row.node], model, factor), changed=factor != 1)
-        for row, weight, factor in zip(rows, found.weights, factors, strict=True)
-    ]
+    updates = []
+    for row, weight, factor, bounds in zip(rows, found.weights, found.factors, shrink, strict=True):
+        arrays = scaled(good[row.node], model, factor, bounds)
+        updates.append(Update(row.node, weight, arrays, changed=arrays is not replies[row.node].arrays))
+    return updates, state
 
 
 def _add_up(record: CycleRecord, options: Options) -> None:

@@ -14,6 +14,7 @@ from flwr_mel.cycle.estimate import Costs, Estimate
 from flwr_mel.cycle.measure import Capability, Words, label_of, partition_of, problem_of, whole
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.round_time import Pace
+from flwr_mel.cycle.updates import Agreement, Sizes
 
 #: A baseline time is corrected if later tasks suggest less than this part of it.
 _CLEARLY_LESS = 0.8
@@ -150,6 +151,10 @@ class State:
         evaluates.
     planned, trained : bool
         Whether any task was planned, and whether any update was used.
+    agreed : Agreement, optional
+        Which arrays the clients return.
+    sizes : tuple of sizes
+        Usual sizes of the updates of the last two rounds, if they are bounded.
     warned : frozenset of str
         Kinds of messages that were logged and are logged once only.
     stopped : str
@@ -165,6 +170,8 @@ class State:
     pauses_s: tuple[float, ...] = ()
     planned: bool = False
     trained: bool = False
+    agreed: Agreement | None = None
+    sizes: tuple[Sizes, ...] = ()
     warned: frozenset[str] = frozenset()
     stopped: str = ""
 
@@ -194,7 +201,14 @@ class State:
         """Return plain types for a checkpoint. Devices are not in it: clients report them again."""
         kept = {x.key: _saved(x) for x in self.learners.values()}
         plain = {name: getattr(self, name) for name in ("cycle", "clock_s", "energy_j", "planned", "trained")}
-        return {**plain, "pace": self.pace.as_dict(), "warned": sorted(self.warned), "learners": kept}
+        return {
+            **plain,
+            "pace": self.pace.as_dict(),
+            "agreed": None if self.agreed is None else self.agreed.as_dict(),
+            "sizes": [list(sizes) for sizes in self.sizes],
+            "warned": sorted(self.warned),
+            "learners": kept,
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> State:
@@ -209,6 +223,8 @@ class State:
                 pace=Pace.from_dict(data["pace"]),
                 planned=bool(data["planned"]),
                 trained=bool(data["trained"]),
+                agreed=None if data["agreed"] is None else Agreement.from_dict(data["agreed"]),
+                sizes=tuple((float(a), float(b), float(c)) for a, b, c in data["sizes"]),
                 warned=frozenset(map(str, data["warned"])),
             )
         except (KeyError, TypeError, AttributeError) as error:
