@@ -296,9 +296,8 @@ class MelStrategy:
         """Return metrics that the wrapped strategy can combine."""
         new, self._forms[phase], changed = consistent(replies, weights, self._forms.get(phase))
         for node, names in changed.items():
-            self._warn(
-                node, phase, f"metrics that are not the other clients' were replaced or dropped: {names}"
-            )
+            text = "metrics that differ from those of the other clients are replaced or dropped:"
+            self._warn(node, phase, f"{text} {names}")
         return new
 
     def _warn(self, node: str, phase: str, text: str) -> None:

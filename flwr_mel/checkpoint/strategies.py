@@ -130,8 +130,8 @@ class _Checkpoints:
         if changed:
             self._lost |= changed
             log.warning(
-                "round %d: checkpoints cannot keep %s, which changed in this round. A resumed training begins "
-                "without it. Keep such state in numbers, texts, lists, dictionaries or numpy arrays",
+                "round %d: checkpoints cannot keep %s, which changed in this round. A resumed training "
+                "goes on without it. Keep state in numbers, texts, lists, dictionaries or numpy arrays",
                 cycle,
                 ", ".join(sorted(changed)),
             )

@@ -204,7 +204,6 @@ class State:
         return {
             **plain,
             "pace": self.pace.as_dict(),
-            "agreed": None if self.agreed is None else self.agreed.as_dict(),
             "sizes": [list(sizes) for sizes in self.sizes],
             "warned": sorted(self.warned),
             "learners": kept,
@@ -223,7 +222,6 @@ class State:
                 pace=Pace.from_dict(data["pace"]),
                 planned=bool(data["planned"]),
                 trained=bool(data["trained"]),
-                agreed=None if data["agreed"] is None else Agreement.from_dict(data["agreed"]),
                 sizes=tuple((float(a), float(b), float(c)) for a, b, c in data["sizes"]),
                 warned=frozenset(map(str, data["warned"])),
             )

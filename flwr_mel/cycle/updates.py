@@ -74,21 +74,6 @@ class Agreement:
     model: Layout
     update: Form
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain types for a checkpoint."""
-        return {
-            "model": [[name, list(shape)] for name, shape in self.model.items()],
-            "update": [[name, list(shape), kind.str] for name, (shape, kind) in self.update.items()],
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Agreement:
-        """Read back what `as_dict` returned."""
-        return cls(
-            {name: tuple(shape) for name, shape in data["model"]},
-            {name: (tuple(shape), np.dtype(kind)) for name, shape, kind in data["update"]},
-        )
-
 
 def agree(model: Arrays, updates: Sequence[Arrays], asked: int, before: Agreement | None) -> Agreement:
     """Return which arrays updates must have: as before, or as most clients of the round have them.

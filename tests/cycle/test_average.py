@@ -9,7 +9,9 @@ from flwr_mel.cycle.average import Work, blend, capped, weighted_average
 from flwr_mel.cycle.options import Average
 from tests.search import examples
 
-works = st.lists(st.builds(Work, st.integers(1, 50), st.integers(1, 5000), st.integers(1, 9000)), min_size=1)
+works = st.lists(
+    st.builds(Work, st.integers(1, 50), st.integers(1, 5000), st.integers(1, 9000), st.just(50)), min_size=1
+)
 
 
 def test_the_papers_weights_are_the_samples():
@@ -41,6 +43,18 @@ def test_a_client_that_never_said_what_it_holds_counts_for_its_samples():
     assert blend(Average.NOVA_HELD, [Work(1, 10), Work(1, 10, 90)]).weights == (10, 90)
 
 
+def test_a_false_count_of_work_moves_no_other_client():
+    """FedNova multiplies all changes by the mean number of steps."""
+    honest = blend(Average.NOVA, [Work(1, 100, most=1)] * 4).factors
+    liar = Work(1e10, 100, most=1)
+    assert blend(Average.NOVA, [liar, *[Work(1, 100, most=1)] * 3]).factors == honest == (1.0,) * 4
+    # In a round of the project's own work there is no task: the usual number of epochs counts.
+    own = blend(Average.NOVA, [Work(1e10, 100), *[Work(2, 100)] * 3]).factors
+    assert own[1:] == (1.0,) * 3
+    assert own[0] == pytest.approx(2e-10)
+    assert blend(Average.NOVA, [Work(4, 100, most=5), Work(2, 100, most=5)]).factors == (0.75, 1.5)
+
+
 @examples(75)
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.floats(0.01, 1.0))
 def test_no_weight_is_more_than_its_share(weights, share):
@@ -65,4 +79,6 @@ def test_the_average():
     assert mean[0].tolist() == [1.5, 3.0]
     assert mean[0].dtype == np.float32
     assert (mean[1].shape, mean[1].dtype, int(mean[1])) == ((), np.int64, 3)
+    half = np.array([0, 0x3F80], np.uint16).view("V2")  # bfloat16: 0 and 1
+    assert weighted_average([[half], [half[::-1]]], [1, 3])[0].tobytes() == b"\x40\x3f\x80\x3e"
     assert weighted_average([[np.array([1j])], [np.array([3.0 + 0j])]], [1, 1])[0][0] == 1.5 + 0.5j
