@@ -123,7 +123,7 @@ class _Checkpoints:
             f"{type(layer).__name__}.{name}": _trace(x)
             for layer in self._layers
             for name, x in vars(layer).items()
-            if _text(x) is None
+            if name != "strategy" and _text(x) is None
         }
         old, self._traces = self._traces, {name: x for name, x in found.items() if x is not None}
         changed = {name for name, x in self._traces.items() if old.get(name, x) != x} - self._lost
