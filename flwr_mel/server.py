@@ -28,7 +28,6 @@ from flwr_mel import wire
 from flwr_mel._text import last_error, printable
 from flwr_mel.cycle.average import weighted_average
 from flwr_mel.cycle.measure import Words
-from flwr_mel.cycle.metrics import countable
 from flwr_mel.cycle.settle import Reply, Update
 from flwr_mel.cycle.updates import Rejected, decode
 from flwr_mel.strategy import MelStrategy as Common
@@ -158,20 +157,11 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         self, results: list[tuple[ClientProxy, EvaluateRes]]
     ) -> list[tuple[ClientProxy, EvaluateRes]]:
         """Return results of an evaluation that the wrapped strategy can combine."""
-        good: dict[str, tuple[ClientProxy, EvaluateRes]] = {}
-        for client, result in results:
-            if countable(result.num_examples):
-                good[client.cid] = client, result
-            else:
-                text = f"its result is not used: it cannot have {result.num_examples!r:.50} examples"
-                self._warn(client.cid, "evaluation", text)
-        if not any(result.num_examples for _, result in good.values()):
-            return []
-        found = {cid: {"": result.metrics} for cid, (_, result) in good.items()}
-        weights = {cid: float(result.num_examples) for cid, (_, result) in good.items()}
-        for cid, records in self._consistent("evaluation", found, weights).items():
-            good[cid][1].metrics = dict(records[""] or {})
-        return list(good.values())
+        came = {client.cid: (client, result) for client, result in results}
+        good = self._evaluations({cid: ({"": x.metrics}, x.num_examples) for cid, (_, x) in came.items()})
+        for cid, records in good.items():
+            came[cid][1].metrics = dict(records[""] or {})
+        return [came[cid] for cid in good]
 
 
 class TaskProxy(ClientProxy):

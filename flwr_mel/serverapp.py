@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr_mel import wire
 from flwr_mel._text import last_error
 from flwr_mel.cycle.average import weighted_average
-from flwr_mel.cycle.metrics import Records, countable
+from flwr_mel.cycle.metrics import Records
 from flwr_mel.cycle.settle import Reply, Update
 from flwr_mel.cycle.state import Task
 from flwr_mel.cycle.updates import Arrays, Rejected, decode
@@ -168,22 +168,20 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         """Return replies to an evaluation that the wrapped strategy can combine."""
         key = weight_key(self.strategy)
         by_node = {str(reply.metadata.src_node_id): reply for reply in replies if reply.has_content()}
-        records = {node: _records(reply.content) for node, reply in by_node.items()}
-        examples = {node: [m[key] for m in x.values() if m and key in m] for node, x in records.items()}
-        found = {node: next(iter(values), None) for node, values in examples.items()}
-        if any(x is not None for x in found.values()):
-            for node in [node for node, x in found.items() if not countable(x)]:
-                text = f"its reply is not used: {key} cannot be {found.pop(node)!r:.50}"
-                self._warn(node, "evaluation", text)
-            records = {node: records[node] for node in found} if any(found.values()) else {}
-        weights = {node: float(found[node] or 0) for node in records}
-        records = self._consistent("evaluation", records, weights)
-        for node, mine in records.items():
+        found: dict[str, tuple[Records, object]] = {}
+        for node, reply in by_node.items():
+            records = _records(reply.content)
+            examples = next(
+                (metrics[key] for metrics in records.values() if metrics and key in metrics), None
+            )
+            found[node] = records, examples
+        good = self._evaluations(found)
+        for node, records in good.items():
             content = dict(by_node[node].content)
             kept = {name: x for name, x in content.items() if not isinstance(x, MetricRecord)}
-            metrics = {name: MetricRecord(dict(x or {})) for name, x in mine.items()}
+            metrics = {name: MetricRecord(dict(x or {})) for name, x in records.items()}
             by_node[node].content = RecordDict(kept | metrics)
-        return [*(reply for reply in replies if reply.has_error()), *(by_node[node] for node in records)]
+        return [*(reply for reply in replies if reply.has_error()), *(by_node[node] for node in good)]
 
     def watch(self, evaluate_fn: EvaluateFn | None) -> EvaluateFn | None:
         """Wrap a server-side evaluation so that records and callbacks see its metrics.

@@ -21,7 +21,7 @@ from flwr_mel.costs import Workload
 from flwr_mel.cycle.errors import NoWork, failed_text, unable_text
 from flwr_mel.cycle.measure import Words
 from flwr_mel.cycle.messages import PLAN, STATISTICS, TURNS, final_line, round_line
-from flwr_mel.cycle.metrics import Form, Records, consistent
+from flwr_mel.cycle.metrics import Form, Records, consistent, countable
 from flwr_mel.cycle.options import Average, Estimation, Options, Robust, Rounds, Shards
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, Update, settle
@@ -299,6 +299,17 @@ class MelStrategy:
             text = "metrics that differ from those of the other clients are replaced or dropped:"
             self._warn(node, phase, f"{text} {names}")
         return new
+
+    def _evaluations(self, found: Mapping[str, tuple[Records, object]]) -> dict[str, Records]:
+        """Return metrics of an evaluation, without those whose number of examples is no weight."""
+        weights: dict[str, Any] = {node: x for node, (_, x) in found.items() if countable(x)}
+        if any(examples is not None for _, examples in found.values()):
+            for node in found.keys() - weights.keys():
+                text = f"its evaluation is not used: it cannot have {found[node][1]!r:.50} examples"
+                self._warn(node, "evaluation", text)
+            found = {node: x for node, x in found.items() if node in weights and any(weights.values())}
+        records = {node: x for node, (x, _) in found.items()}
+        return self._consistent("evaluation", records, {node: float(weights.get(node, 0)) for node in found})
 
     def _warn(self, node: str, phase: str, text: str) -> None:
         """Log what is odd about a client's replies, once."""

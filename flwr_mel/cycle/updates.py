@@ -284,9 +284,13 @@ def scaled(update: Arrays, model: Arrays, factor: float, bounds: Sizes = (1.0, 1
 def _moved(new: Array, old: Array, factor: float) -> Array:
     """Return an array whose change of the model is multiplied; the model's masks of -inf have none."""
     with np.errstate(invalid="ignore", over="ignore"):
-        start, end = wide(old), wide(new)
-        moved = narrow(start + factor * (end - start), new.dtype)
-        return np.where(np.isfinite(start) & (start != end), moved, new)
+        start, moved = wide(old), wide(new)
+        moved -= start
+        moved *= factor
+        moved += start
+        result = narrow(moved, new.dtype)
+        known = np.isfinite(start)
+        return result if known.all() else np.where(known, result, new)
 
 
 def _parts(arrays: Arrays) -> dict[str, int]:
@@ -320,9 +324,12 @@ def norms(update: Arrays, model: Arrays) -> Sizes:
         pairs = zip(_chunks(new.reshape(-1, order=order)), _chunks(old.reshape(-1, order=order)), strict=True)
         with np.errstate(invalid="ignore", over="ignore"):
             for a, b in pairs:
-                start = wide(b)
-                change = np.abs(np.where(np.isfinite(start), wide(a) - start, 0.0))
-                total[parts[name]] += float(np.dot(change, change))
+                change = wide(a) - wide(b)
+                square = float(np.vdot(change, change).real)
+                if not np.isfinite(square):
+                    change[~np.isfinite(wide(b))] = 0
+                    square = float(np.vdot(change, change).real)
+                total[parts[name]] += square
     return total[0] ** 0.5, total[1] ** 0.5, total[2] ** 0.5
 
 
