@@ -79,8 +79,8 @@ def agree(model: Arrays, updates: Sequence[Arrays], asked: int, before: Agreemen
     """Return which arrays updates must have: as before, or as most clients of the round have them.
 
     Clients that train adapters, or begin with a placeholder, return other arrays than they received, and
-    numpy makes float64 of float32: the first round shows it. Later, a change needs most clients of a round,
-    at least two, and none may have the old arrays.
+    numpy makes float64 of float32: most replies of the first round show it. Later, a change needs most of the
+    clients that had a task, and none may have the old arrays. One reply of several never suffices.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def agree(model: Arrays, updates: Sequence[Arrays], asked: int, before: Agreemen
     sent, old = layout_of(model), _form(model)
     if before is not None and before.model == sent:
         old = dict(before.update)
-    most = max(asked // 2 + 1, 1 if before is None else 2)
+    most = max(len(updates) // 2 + 1, min(asked, 2)) if before is None else max(asked // 2 + 1, 2)
     forms = votes([_form(update) for update in updates])
     layouts = votes([_shapes(form) for form, votes in forms for _ in range(votes)])
     layout = _shapes(old)

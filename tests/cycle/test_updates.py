@@ -135,6 +135,12 @@ class TestLayouts:
         # One client in all: nothing was trained before.
         assert self.settled(ADAPTERS[:1], 1)[1] == ADAPTERS[:1]
 
+    def test_most_replies_of_the_first_round_decide(self):
+        """Many clients of a first round may fail."""
+        assert self.settled(ADAPTERS[:3], 8)[1] == ADAPTERS[:3]
+        assert self.settled([*ADAPTERS[:2], FULL, FULL], 8)[1] == [FULL, FULL]
+        assert self.settled(ADAPTERS[:1], 2)[1] == []
+
     def test_the_only_reply_of_a_round_replaces_nothing(self):
         odd = {"w": np.full(2, 7.0)}
         assert self.settled([odd], 6)[1] == []
@@ -211,7 +217,8 @@ class TestTypes:
         sent = {name: x.astype(np.float64) for name, x in MODEL.items()}
         assert conform(MODEL, agree(sent, [MODEL], 6, agreed).update, sent)["w"].dtype == kind
         # Half of the clients do not decide, and one never does.
-        assert agree(MODEL, [update] * 3 + [MODEL] * 3, 6, None).update["w"][1] == np.float32
+        assert agree(MODEL, [update] * 3 + [MODEL] * 3, 9, None).update["w"][1] == np.float32
+        assert agree(MODEL, [update] * 4, 9, agree(MODEL, [MODEL], 9, None)).update["w"][1] == np.float32
         before = agree(MODEL, [MODEL], 1, None)
         assert agree(MODEL, [update], 1, before).update["w"][1] == np.float32
 
