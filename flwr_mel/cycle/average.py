@@ -33,25 +33,24 @@ class Work:
     Parameters
     ----------
     epochs : float
-        tau_k, as the learner counted it.
+        tau_k.
     samples : int
         d_k.
     held : int, optional
         n_k; None: not known, then d_k stands in.
-    most : int, optional
-        The epochs of its task, which count at most. None: it did the project's own work.
+    claimed : bool
+        Whether only the learner says how many epochs it did, as in the project's own work.
     """
 
     epochs: float
     samples: int
     held: int | None = None
-    most: int | None = None
+    claimed: bool = False
 
     @property
     def steps(self) -> int:
         """s_k, in samples."""
-        epochs = self.epochs if self.most is None else min(self.epochs, self.most)
-        return max(round(epochs * self.samples), 1)
+        return max(round(self.epochs * self.samples), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ def blend(average: Average, works: Sequence[Work], max_share: float | None = Non
         moved = [w * s for w, s in zip(weights, steps, strict=True)]
         shares, factors = [x / sum(moved) for x in moved], [1.0] * len(works)
     else:
-        # The epochs of the project's own work are a claim: more than usual must not move the other learners.
+        # A claim of more epochs than usual must not move the other learners.
         usual = median_low(x.epochs for x in works) if works else 0
         sure = [
             s if x.most else min(s, max(round(usual * x.samples), 1))

@@ -317,11 +317,12 @@ def _weighted(
 ) -> tuple[list[Update], State]:
     """Return the updates with their weights; changes are scaled for FedNova's average and for `Robust`."""
     rows = [row for row in record.asked if row.node in good]
-    epochs = [row.epochs_done or row.epochs or state.of(row.node).own_epochs or 1 for row in rows]
-    works = [
-        Work(tau, row.weight, row.held, None if row.baseline else row.epochs)
-        for tau, row in zip(epochs, rows, strict=True)
-    ]
+    works = []
+    for row in rows:
+        done: float = row.epochs_done or row.epochs or state.of(row.node).own_epochs or 1
+        # A false count gains nothing: at most the task counts.
+        done = done if row.baseline else min(done, row.epochs)
+        works.append(Work(done, row.weight, row.held, claimed=row.baseline))
     found = blend(options.average, works, options.robust.max_share)
     shrink = [(1.0, 1.0, 1.0)] * len(rows)
     if options.robust.max_norm_ratio is not None and rows:

@@ -9,9 +9,7 @@ from flwr_mel.cycle.average import Work, blend, capped, weighted_average
 from flwr_mel.cycle.options import Average
 from tests.search import examples
 
-works = st.lists(
-    st.builds(Work, st.integers(1, 50), st.integers(1, 5000), st.integers(1, 9000), st.just(50)), min_size=1
-)
+works = st.lists(st.builds(Work, st.integers(1, 50), st.integers(1, 5000), st.integers(1, 9000)), min_size=1)
 
 
 def test_the_papers_weights_are_the_samples():
@@ -43,16 +41,13 @@ def test_a_client_that_never_said_what_it_holds_counts_for_its_samples():
     assert blend(Average.NOVA_HELD, [Work(1, 10), Work(1, 10, 90)]).weights == (10, 90)
 
 
-def test_a_false_count_of_work_moves_no_other_client():
+def test_a_false_claim_of_work_moves_no_other_client():
     """FedNova multiplies all changes by the mean number of steps."""
-    honest = blend(Average.NOVA, [Work(1, 100, most=1)] * 4).factors
-    liar = Work(1e10, 100, most=1)
-    assert blend(Average.NOVA, [liar, *[Work(1, 100, most=1)] * 3]).factors == honest == (1.0,) * 4
-    # In a round of the project's own work there is no task: the usual number of epochs counts.
-    own = blend(Average.NOVA, [Work(1e10, 100), *[Work(2, 100)] * 3]).factors
-    assert own[1:] == (1.0,) * 3
-    assert own[0] == pytest.approx(2e-10)
-    assert blend(Average.NOVA, [Work(4, 100, most=5), Work(2, 100, most=5)]).factors == (0.75, 1.5)
+    liar, honest = Work(1e10, 100, claimed=True), [Work(2, 100, claimed=True)] * 3
+    factors = blend(Average.NOVA, [liar, *honest]).factors
+    assert factors[1:] == (1.0,) * 3
+    assert factors[0] == pytest.approx(2e-10)
+    assert blend(Average.NOVA, [Work(4, 100), Work(2, 100)]).factors == (0.75, 1.5)
 
 
 @examples(75)
