@@ -98,10 +98,7 @@ def blend(average: Average, works: Sequence[Work], max_share: float | None = Non
     else:
         # A claim of more epochs than usual must not move the other learners.
         usual = median_low(x.epochs for x in works) if works else 0
-        sure = [
-            s if x.most else min(s, max(round(usual * x.samples), 1))
-            for x, s in zip(works, steps, strict=True)
-        ]
+        sure = [min(x.steps, max(round(usual * x.samples), 1)) if x.claimed else x.steps for x in works]
         total, effective = sum(weights), sum(w * s for w, s in zip(weights, sure, strict=True))
         shares, factors = [w / total for w in weights], [effective / (total * s) for s in steps]
     return Blend(tuple(weights), tuple(factors), tuple(shares), tuple(asked))
