@@ -91,15 +91,19 @@ def blend(average: Average, works: Sequence[Work], max_share: float | None = Non
     asked = [x.held if held and x.held is not None else x.samples for x in works]
     weights = asked if max_share is None or not works else capped(asked, max_share)
     steps = [x.steps for x in works]
-    # In whole numbers, whose quotients Python rounds once: equal work gives factors of exactly 1.
+    total, moved = sum(weights), [w * s for w, s in zip(weights, steps, strict=True)]
+    effective = sum(moved)
     if average is Average.SAMPLES:
-        moved = [w * s for w, s in zip(weights, steps, strict=True)]
-        shares, factors = [x / sum(moved) for x in moved], [1.0] * len(works)
+        shares, factors = [x / effective for x in moved], [1.0] * len(works)
     else:
         # A claim of more epochs than usual must not move the other learners.
         usual = median_low(x.epochs for x in works) if works else 0
-        sure = [min(x.steps, max(round(usual * x.samples), 1)) if x.claimed else x.steps for x in works]
-        total, effective = sum(weights), sum(w * s for w, s in zip(weights, sure, strict=True))
+        sure = [
+            min(s, max(round(usual * x.samples), 1)) if x.claimed else s
+            for x, s in zip(works, steps, strict=True)
+        ]
+        # In whole numbers, whose quotients Python rounds once: equal work gives factors of exactly 1.
+        effective = sum(w * s for w, s in zip(weights, sure, strict=True))
         shares, factors = [w / total for w in weights], [effective / (total * s) for s in steps]
     return Blend(tuple(weights), tuple(factors), tuple(shares), tuple(asked))
 
