@@ -7,14 +7,15 @@ import resource
 import pytest
 
 from flwr_mel import JsonlWriter, Stopping, read_jsonl
-from flwr_mel.records import CycleRecord, Outcome
-from tests.cycle.tools import App, Run
+from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
 
 @pytest.fixture
 def records():
-    run = Run([App(own=2), App(pace=1e-2), App(modded=False)])
-    return run.rounds(4)
+    row = LearnerRecord("0", "1000", Outcome.USED, epochs=2, samples=60, time_s=0.5, share=1.0)
+    skipped = LearnerRecord("1", "1001", reason="it did not answer")
+    times = {"cycle_time_s": 1.0, "makespan_s": 0.5, "waited_s": 0.7}
+    return [CycleRecord(n, **times, learners=[row, skipped], notes=["a note"]) for n in range(1, 5)]
 
 
 def written(path, records):
