@@ -39,9 +39,9 @@ _ERRORS = {
     0: "unknown",
     1: "the ClientApp could not be loaded",
     2: "the ClientApp raised an exception",
-    3: "Message Unavailable: expired",
-    4: "Reply Unavailable: expired",
-    5: "Node Unavailable",
+    3: "Error: Message Unavailable - The requested message could not be found",
+    4: "Error: Reply Message Unavailable - The reply message has expired.",
+    5: "Error: Node Unavailable - The destination node failed to report a heartbeat",
     6: "the mod's precondition failed",
     7: "the FAB is not valid",
     8: "the ClientApp stopped responding",
@@ -430,7 +430,7 @@ class Proxy(ClientProxy):
         done = world.begins(client, ins.config)
         if done.fate is not None:
             world.clock.spend(0.1)
-            raise RuntimeError(_ERRORS.get(done.fate, "no reply"))
+            raise ValueError(_ERRORS.get(done.fate, "Expected one Message but got: 0"))
         result = self.app.fit(FitIns(ins.parameters, dict(ins.config)))
         done.took_s = world.clock.now - done.start_s
         return result
