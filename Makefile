@@ -16,7 +16,7 @@ export PYTHONUNBUFFERED := 1
 .PHONY: help install style types lint test tests test-slow coverage examples simulate reproduce arena docs site bench compat lock release clean
 
 help:  ## Show this help
-	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s%s\n", $$1, $$2 }' Makefile
 
 # The library with all extras, and the app in simulation/, which adds commands to it.
 PROJECTS := '.[paper,energy,report]' ./simulation

@@ -107,3 +107,24 @@ def test_the_simulation_adds_its_commands(fresh, built):
     code = "import mel_simulation as m, torch, ray; print(m.__file__)"
     where = call(programs / "python", "-c", code, **here)
     assert Path(where.strip()).is_relative_to(programs.parent)
+
+
+def test_a_project_that_depends_on_a_clone_gets_its_newest_state(tmp_path):
+    """Flower installs the dependencies of an app with `uv sync`, which keeps what it has built."""
+    clone, app = tmp_path / "clone", tmp_path / "app"
+    for name in (*tracked("flwr_mel"), "pyproject.toml", "README.md", "LICENSE"):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).write_bytes((ROOT / name).read_bytes())
+    app.mkdir()
+    dependency = f"flwr-mel @ {clone.as_uri()}"
+    (app / "pyproject.toml").write_text(
+        '[project]\nname = "app"\nversion = "1"\nrequires-python = ">=3.11"\n'
+        f'dependencies = ["{dependency}"]\n'
+    )
+    env = os.environ | {"UV_PROJECT_ENVIRONMENT": str(tmp_path / "venv")}
+    sync = (UV, "sync", "--quiet", "--no-install-project", "--no-install-package", "flwr", "--inexact")
+    for version in ("first", "second"):
+        (clone / "flwr_mel" / "_text.py").write_text(f"STATE = {version!r}\n")
+        call(*sync, "--python", sys.executable, cwd=app, env=env)
+        code = "import flwr_mel._text as text; print(text.STATE)"
+        assert call(tmp_path / "venv" / "bin" / "python", "-c", code, cwd=app).strip() == version
