@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
+from inspect import signature
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -20,7 +23,7 @@ from torch.utils.data import (
 )
 
 from flwr_mel._validate import IntArray
-from flwr_mel.clientapp.call import Call, current_call
+from flwr_mel.clientapp.call import LEAST, Call, current_call
 
 if TYPE_CHECKING:
     from flwr_mel.clientapp.assignment import Assignment
@@ -28,62 +31,91 @@ if TYPE_CHECKING:
 L = TypeVar("L")
 log = logging.getLogger("flwr.mel")
 _INSTEAD = "Choose the samples where the data are loaded: Subset(dataset, task.choose(len(dataset)))"
+_OURS = {"dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"}
 #: Options that a DataLoader has under the name of its argument.
-_OPTIONS = [
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "timeout",
-    "worker_init_fn",
-    "multiprocessing_context",
-    "generator",
-    "prefetch_factor",
-    "persistent_workers",
-    "pin_memory_device",
-    "in_order",
-]
+_OPTIONS = [name for name in signature(DataLoader).parameters if name not in _OURS]
 
 
-class CountingSampler(Sampler[int]):
-    """Another sampler's indices, counted. They are drawn in the main process, also with workers.
+class TaskSampler(Sampler[int]):
+    """Another sampler's indices, until the time is over. The main process draws them, also with workers.
+
+    The last batch in time has as many samples as the fastest batch so far promises to finish in time.
 
     Parameters
     ----------
     sampler : Sampler
         Gives the indices.
     call : Call
-        Counts them.
-    avoid_lone : int
-        Batch size. Leave out a sample that would be the only one of the last batch, because BatchNorm cannot
-        train on one sample. 0: leave out nothing.
+        Has the clock and counts the samples.
+    size : int
+        Of a batch.
+    tail : int
+        Leave out a last batch of at most so many samples, unless it is the only one.
     origin : DataLoader
         Over all samples of the client.
     """
 
-    def __init__(self, sampler: Sampler[int], call: Call, avoid_lone: int, origin: DataLoader[Any]) -> None:
+    def __init__(
+        self, sampler: Sampler[int], call: Call, size: int, tail: int, origin: DataLoader[Any]
+    ) -> None:
         self.origin = origin
+        self.call = call
+        self.size = size
+        #: Samples of this epoch: drawn, and received by the app (None: another loader took the sampler).
+        self.drawn = 0
+        self.received: int | None = None
         self._sampler = sampler
-        self._call = call
-        self._avoid_lone = avoid_lone
+        self._tail = tail
 
     def __iter__(self) -> Iterator[int]:
-        n, waiting = 0, None
-        for index in self._sampler:
-            if waiting is not None:
-                self._call.drew()
-                yield waiting
-            n, waiting = n + 1, index
-        if waiting is not None:
-            self._call.drew()
-            if not self._is_lone(n):
-                yield waiting
+        call = current_call(self.call)  # also if the app keeps a loader of an earlier round
+        first, self.drawn = call.begin(), 0
+        indices = iter(self._sampler)
+        while batch := list(islice(indices, self.size)):
+            left_out = self.drawn > 0 and len(batch) <= self._tail
+            least = 0 if self.drawn else len(batch) if first else LEAST
+            ahead = 0 if self.received is None else self.drawn - self.received
+            room = len(batch) if left_out else max(least, min(len(batch), call.room() - ahead))
+            kept = batch[: int(room)]
+            if len(kept) == 1 < len(batch):  # BatchNorm cannot train on one sample
+                kept = []
+            self.drawn += len(kept)
+            if self.received is None:
+                call.drew(len(kept))
+            yield from () if left_out else kept
+            if len(kept) < len(batch):
+                call.stopped = True
+                return
 
     def __len__(self) -> int:
         n = len(self._sampler)  # type: ignore[arg-type]
-        return n - self._is_lone(n)
+        last = n % self.size
+        return n - last if n > last <= self._tail else n
 
-    def _is_lone(self, n: int) -> bool:
-        return self._avoid_lone > 1 and n > 1 and n % self._avoid_lone == 1
+
+class TaskLoader(DataLoader[Any]):
+    """A DataLoader that counts the samples of its `TaskSampler` when the app receives them.
+
+    Workers load batches ahead. When the time is over, these are not used.
+    """
+
+    def __iter__(self) -> Any:
+        sampler = cast(TaskSampler, self.sampler)
+        call = current_call(sampler.call)
+        sampler.received, since = 0, call.now()
+        for batch in super().__iter__():
+            samples = min(sampler.size, sampler.drawn - sampler.received)
+            sampler.received += samples
+            call.drew(samples)
+            yield batch
+            since, before = call.now(), since
+            call.paced(since - before, samples)
+            if sampler.received < sampler.drawn and call.left() <= 0:
+                call.stopped = True
+                break
+        else:
+            call.drew(sampler.drawn - sampler.received)  # a last batch that was left out
+        sampler.received = None
 
 
 class KeptSampler(Sampler[int]):
@@ -101,7 +133,7 @@ class KeptSampler(Sampler[int]):
         return max(1, round(len(self._sampler) * self._share))  # type: ignore[arg-type]
 
 
-def narrowed(loader: L, task: Assignment) -> L:
+def narrowed(loader: L, task: Assignment, call: Call) -> L:
     """Return a DataLoader over the task's samples, in everything else like the one given.
 
     Parameters
@@ -110,24 +142,26 @@ def narrowed(loader: L, task: Assignment) -> L:
         Over all samples of the client.
     task : Assignment
         How many of them.
+    call : Call
+        Of the app.
     """
     if not isinstance(loader, DataLoader):
         raise TypeError(
             f"task.loader takes a torch DataLoader, got {type(loader).__name__}. For arrays, Hugging Face "
             "datasets and tf.data, choose rows: task.choose(len(data))"
         )
-    if isinstance(loader.sampler, CountingSampler):  # of an earlier round: the client keeps its loader
-        return narrowed(cast(L, loader.sampler.origin), task)
+    if isinstance(loader.sampler, TaskSampler):  # of an earlier round: the client keeps its loader
+        return narrowed(cast(L, loader.sampler.origin), task, call)
     _check(loader)
     rows = loader.sampler.indices if isinstance(loader.sampler, SubsetRandomSampler) else None
     n = len(loader.dataset if rows is None else rows)  # type: ignore[arg-type]
     chosen = task.choose(n)
     if len(chosen) == n:
-        return cast(L, _rebuilt(loader, loader.dataset, loader.sampler, whole=True))
+        return cast(L, _rebuilt(loader, call, loader.dataset, loader.sampler, whole=True))
     if rows is not None:
         chosen = torch.as_tensor(rows)[torch.from_numpy(chosen)].numpy()
     data = _subset(loader.dataset, chosen)
-    return cast(L, _rebuilt(loader, data, _sampler(loader.sampler, data, chosen, n), whole=False))
+    return cast(L, _rebuilt(loader, call, data, _sampler(loader.sampler, data, chosen, n), whole=False))
 
 
 def _check(loader: DataLoader[Any]) -> None:
@@ -180,18 +214,21 @@ def _sampler(old: Any, data: Any, chosen: IntArray, n: int) -> Sampler[int]:
     return make.get(type(old), lambda: KeptSampler(old, chosen, n))()
 
 
-def _rebuilt(loader: DataLoader[Any], data: Any, sampler: Any, *, whole: bool) -> DataLoader[Any]:
+def _rebuilt(loader: DataLoader[Any], call: Call, data: Any, sampler: Any, *, whole: bool) -> TaskLoader:
     """Build a loader with the same options over other data."""
-    size, drop_last = loader.batch_size, loader.drop_last
-    if drop_last and not whole and len(sampler) < (size or 0):
+    batch, drop_last = loader.batch_size, loader.drop_last
+    size = batch or 1
+    if drop_last and not whole and len(sampler) < size:
         log.warning("%s samples are less than one batch of %s; the batch is not dropped", len(sampler), size)
         drop_last = False
-    lone = 0 if whole or drop_last or size is None else size
+    tail = 0 if whole or drop_last else min(1, size - 1)
+    if drop_last and call.limit < math.inf:  # the last batch in time may be a small one
+        drop_last, tail = False, size - 1
     options = {name: getattr(loader, name) for name in _OPTIONS if hasattr(loader, name)}
-    return DataLoader(
+    return TaskLoader(
         data,
-        batch_size=size,
-        sampler=CountingSampler(sampler, current_call(), lone, loader),
+        batch_size=batch,
+        sampler=TaskSampler(sampler, call, size, tail, loader),
         drop_last=drop_last,
         **options,
     )
