@@ -10,17 +10,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from flwr_mel import wire
 from flwr_mel._validate import InputError, Phrase, complain
+from flwr_mel.cycle.options import Average
+from flwr_mel.solvers.equal import EqualBatches
+from mel_simulation.scenario import job
 from mel_simulation.scenario.config import RunConfig, option, refuse_idle
 
-#: Options that came after the first results: keys of cells name them only where they are set.
-_LATER = {"optimizer": "average", "eta": 0.004, "frugality": 0.0}
-#: Former options, which had these values in all results that were kept: keys of cells still name them.
-_FORMER = {"mobility": 0.0, "proximal": 0.01, "exclude": "infeasible", "sample-cost": 0.0}
 #: How the learners' models become one: weighted by samples, as in the paper, or by FedNova's rule.
-AVERAGES = ("data", "nova")
+AVERAGES = {"data": Average.SAMPLES, "nova": Average.NOVA}
 #: FedAvg without allocation: fixed epochs on equal batches; every cycle waits for the slowest learner.
 BASELINES = ("", "fedavg")
+_FOREVER_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,23 @@ class Cell(RunConfig):
 
     def as_dict(self) -> dict[str, Any]:
         """Return all that the result depends on, without paths of this machine."""
-        left_out = {"run-dir", "data-dir", "resume", "api"}
-        values = RunConfig.as_dict(self)
-        left_out |= {key for key, default in _LATER.items() if values[key] == default}
-        return {**{key: value for key, value in values.items() if key not in left_out}, **_FORMER}
+        left_out = ("run-dir", "data-dir", "resume", "api")
+        return {key: value for key, value in RunConfig.as_dict(self).items() if key not in left_out}
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keywords of `Options`. The baseline has fixed epochs, and keeps no limits."""
+        settings = job.settings_of(self) | {"average": AVERAGES[self.average]}
+        if self.baseline:
+            fixed = {"cycle_time_s": _FOREVER_S, "solver": EqualBatches(), "max_epochs": self.epochs}
+            settings |= {**fixed, "staleness": None}
+        return settings
+
+    def answers(self, cycle: int) -> dict[str, dict[str, Any]]:
+        """Return what all learners answer before a cycle, by node."""
+        answers = job.answers(self, cycle)
+        for words in answers.values() if self.baseline else ():
+            words.pop(wire.ENERGY_LIMIT_J, None)
+        return answers
 
     @property
     def key(self) -> str:
