@@ -10,18 +10,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from flwr_mel import wire
 from flwr_mel._validate import InputError, Phrase, complain
-from flwr_mel.cycle.options import Average
-from flwr_mel.solvers.equal import EqualBatches
-from mel_simulation.scenario import job
 from mel_simulation.scenario.config import RunConfig, option, refuse_idle
 
 #: How the learners' models become one: weighted by samples, as in the paper, or by FedNova's rule.
-AVERAGES = {"data": Average.SAMPLES, "nova": Average.NOVA}
+AVERAGES = ("data", "nova")
 #: FedAvg without allocation: fixed epochs on equal batches; every cycle waits for the slowest learner.
 BASELINES = ("", "fedavg")
-_FOREVER_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +41,6 @@ class Cell(RunConfig):
         """Return all that the result depends on, without paths of this machine."""
         left_out = ("run-dir", "data-dir", "resume", "api")
         return {key: value for key, value in RunConfig.as_dict(self).items() if key not in left_out}
-
-    def settings(self) -> dict[str, Any]:
-        """Return the keywords of `Options`. The baseline has fixed epochs, and keeps no limits."""
-        settings = job.settings_of(self) | {"average": AVERAGES[self.average]}
-        if self.baseline:
-            fixed = {"cycle_time_s": _FOREVER_S, "solver": EqualBatches(), "max_epochs": self.epochs}
-            settings |= {**fixed, "staleness": None}
-        return settings
-
-    def answers(self, cycle: int) -> dict[str, dict[str, Any]]:
-        """Return what all learners answer before a cycle, by node."""
-        answers = job.answers(self, cycle)
-        for words in answers.values() if self.baseline else ():
-            words.pop(wire.ENERGY_LIMIT_J, None)
-        return answers
 
     @property
     def key(self) -> str:

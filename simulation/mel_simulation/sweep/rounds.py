@@ -10,21 +10,26 @@ from typing import Any
 
 import numpy as np
 
+from flwr_mel import wire
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.allocation.capacity import Capacities, relaxed_synchronous
 from flwr_mel.allocation.screening import screen
 from flwr_mel.clientapp import Assignment
 from flwr_mel.cycle.average import weighted_average
-from flwr_mel.cycle.options import Options
+from flwr_mel.cycle.options import Average, Options
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, settle
 from flwr_mel.cycle.state import State, Task, with_answers
 from flwr_mel.records import CycleRecord
+from flwr_mel.solvers.equal import EqualBatches
 from mel_simulation.scenario import job
 from mel_simulation.scenario.adam import adam
 from mel_simulation.scenario.network import Weights, initial_weights
 from mel_simulation.sweep.cells import Cell
 
+_AVERAGES = {"data": Average.SAMPLES, "nova": Average.NOVA}
+#: T of the baseline, which waits for all learners.
+_FOREVER_S = 1e9
 #: Trains a learner as a task says.
 Train = Callable[[Cell, Task, Weights], Weights]
 
@@ -52,10 +57,10 @@ def rounds(cell: Cell, train: Train = train) -> Iterator[tuple[Sequence[Task], C
     """
     if not cell.baseline:
         job.check_feasible(cell)
-    options, state, weights = Options(**cell.settings()), State(), initial_weights(cell.seed)
+    options, state, weights = _options(cell), State(), initial_weights(cell.seed)
     step = adam(cell.eta) if cell.optimizer == "adam" else None
     for cycle in range(1, cell.cycles + 1):
-        answers = cell.answers(cycle)
+        answers = _answers(cell, cycle)
         state = with_answers(state, options, answers)
         state, tasks, record = plan(state, options, cycle, list(answers))
         updates = {task.node: train(cell, task, weights) for task in tasks}
@@ -65,6 +70,23 @@ def rounds(cell: Cell, train: Train = train) -> Iterator[tuple[Sequence[Task], C
             average = weighted_average([[*x.arrays.values()] for x in used], [x.weight for x in used])
             weights = average if step is None else step(cycle, weights, average)
         yield tasks, record, weights
+
+
+def _options(cell: Cell) -> Options:
+    """Return what to plan with. The baseline has fixed epochs, and keeps no limits."""
+    settings = job.settings_of(cell) | {"average": _AVERAGES[cell.average]}
+    if cell.baseline:
+        settings |= {"cycle_time_s": _FOREVER_S, "staleness": None}
+        settings |= {"solver": EqualBatches(), "max_epochs": cell.epochs}
+    return Options(**settings)
+
+
+def _answers(cell: Cell, cycle: int) -> dict[str, dict[str, Any]]:
+    """Return what all learners answer before a cycle, by node."""
+    answers = job.answers(cell, cycle)
+    for words in answers.values() if cell.baseline else ():
+        words.pop(wire.ENERGY_LIMIT_J, None)
+    return answers
 
 
 def _named(weights: Weights) -> Mapping[str, Any]:
