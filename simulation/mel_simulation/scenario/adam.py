@@ -27,7 +27,14 @@ def adam(eta: float) -> Step:
 
     def step(number: int, model: Weights, average: Weights) -> Weights:
         if not strategies:
-            strategies.append(FedAdam(initial_parameters=ndarrays_to_parameters(model), eta=eta, **ADAM))
+            strategies.append(
+                FedAdam(
+                    initial_parameters=ndarrays_to_parameters(model),
+                    fit_metrics_aggregation_fn=lambda _: {},  # Flower warns if there is none
+                    eta=eta,
+                    **ADAM,
+                )
+            )
         [strategy] = strategies
         strategy.current_weights = model
         result: Any = (None, FitRes(Status(Code.OK, ""), ndarrays_to_parameters(average), 1, {}))
