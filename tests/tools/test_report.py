@@ -124,6 +124,8 @@ def test_cut_and_repeated_records(tmp_path):
     found = load_run(path)
     assert [record.cycle for record in found.records] == [1, 2, 3]
     assert found.ending == "enough"
+    file.write_text(file.read_text().rpartition("\n")[0] + "\n" + json.dumps(again | {"cycle": 1}) + "\n")
+    assert [record.cycle for record in load_run(path).records] == [1]  # another training has begun
     alone = tmp_path / "mine.jsonl"
     alone.write_text(file.read_text().split("\n")[0])
     assert (load_run(alone).name, load_run(alone).config) == ("mine.jsonl", {})
