@@ -238,7 +238,7 @@ class Estimate:
         gain = _scaled(_times(spread, x), 1 / (before * total))
         a, b, c = (m + g * off for m, g in zip(self.mean, gain, strict=True))
         excess = min(off**2, _NOISE_CLIP**2 * total) / _CLIPPED_SQUARE - total
-        noise = self.noise + self.noise / total * excess / min(self.seen + 3, options.memory)
+        noise = self.noise + (not run) * self.noise / total * excess / min(self.seen + 3, options.memory)
         return replace(
             self,
             mean=_positive((a, b, c), x),
