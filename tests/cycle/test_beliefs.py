@@ -153,7 +153,10 @@ def test_best_ends_no_training_when_no_battery_allows_a_task(api, policy):
     assert len(records) == 8
     empty = [record for record in records if not record.asked]
     assert empty
-    assert all("energy" in x.reason for record in empty for x in record.learners)
+    assert all(x.reason for record in empty for x in record.learners)
+    assert all(
+        "energy" in " ".join([*record.notes, *(x.reason for x in record.learners)]) for record in empty
+    )
     assert all(work(records, k)[7] > 0 for k in (0, 1))
 
 
