@@ -92,9 +92,9 @@ def _cross_validate(
 ) -> Verdict:
     """Simulate the most promising values of c with the best hand-out, and pick one."""
     try:
-        simulate = shell.plugins(shell.TRIALS)["simulate"].load()
-    except (ImportError, KeyError) as error:
-        shell.missing_packages("--cross-validate", ImportError(str(error)), "simulation")
+        simulate = shell.plugin(shell.TRIALS, "simulate")
+    except ImportError as error:
+        shell.missing_packages("--cross-validate", error, shell.SIMULATION_PROJECTS)
     cells = [(c, seed) for c in answer.cross_validate.staleness for seed in range(seeds)]
     settings = {"mode": question.mode, "cycles": cycles, "handout": answer.best.handout.value}
     return judge(simulate(question.names, question.problem, cells, settings, data_dir))
