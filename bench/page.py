@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mel_simulation.pages import fill
 
-from bench import gallery, learning, paper_grid, solvers, startup, strategy, sweep, updates
+from bench import fleet, gallery, learning, paper_grid, solvers, startup, strategy, sweep, updates
 from bench.tables import load
 
 HEAD = """# Benchmarks
@@ -14,7 +14,7 @@ HEAD = """# Benchmarks
 `make bench` measures everything on this page, and `make docs` writes it from the results in `bench/results/`.
 Seconds depend on the machine, which had two cores; ratios compare measurements of the same run.
 """
-SECTIONS = (gallery, solvers, strategy, updates, learning, startup, sweep)
+SECTIONS = (gallery, fleet, solvers, strategy, updates, learning, startup, sweep)
 
 
 def page() -> str:

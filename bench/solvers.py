@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from bench.problems import fleet_problem
-from bench.rivals import IntArray, highs_within
 from bench.tables import arguments, save, table
 from flwr_mel import AllocationProblem, Workload, allocate, paper_fleet
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.paper import PAPER_LAYERS
 from flwr_mel.solvers import Exact
 from flwr_mel.solvers.knapsack import synchronous
+from tests.problems import fleet_problem
+from tests.rivals import IntArray, highs_within
 
 #: (T, E): the paper's cells for K = 20, three of them for larger fleets.
 CELLS, FEW_CELLS = tuple(product((10, 20, 30, 40), (10, 20, 30))), ((10, 10), (20, 20), (40, 30))

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable
 from statistics import median
 from time import thread_time
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common import Code, FitIns, FitRes, GetPropertiesRes, Parameters, Status, ndarrays_to_parameters
+from flwr.common import Code, GetPropertiesRes, Status, ndarrays_to_parameters
 from flwr.server import strategy as classic
 from flwr.server.client_manager import SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
@@ -29,6 +28,7 @@ from flwr.simulation import run_simulation
 from bench.tables import arguments, save, table
 from flwr_mel import Device, Workload, server, serverapp
 from flwr_mel.clientapp import Assignment, MelMod, describe
+from tests.doubles import EchoClient, InProcessGrid
 
 Answer = TypeVar("Answer")
 
@@ -60,65 +60,12 @@ def in_server(work: Callable[[], Answer]) -> Answer:
     return answers[0]
 
 
-class InProcessGrid(Grid):
-    """Calls a client app where others would send messages."""
-
-    def __init__(self, app: ClientApp, clients: int) -> None:
-        self.app, self.replies = app, dict[str, Message]()
-        self.contexts = {
-            k + 1: Context(1, k + 1, {"partition-id": k, "num-partitions": clients}, RecordDict(), {})
-            for k in range(clients)
-        }
-
-    def set_run(self, run: Any) -> None:
-        """Do nothing: there is one run."""
-
-    run: Any = None
-
-    def create_message(self, *given: Any, **more: Any) -> Message:
-        """Refuse: messages are made by their own class."""
-        raise NotImplementedError
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return all nodes."""
-        return list(self.contexts)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Let every client answer at once."""
-        sent = []
-        for one in messages:
-            one.metadata.__dict__["_message_id"] = str(uuid4())  # as Flower's own grids do
-            self.replies[one.metadata.message_id] = self.app(one, self.contexts[one.metadata.dst_node_id])
-            sent.append(one.metadata.message_id)
-        return sent
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the answers."""
-        return [self.replies.pop(i) for i in list(message_ids) if i in self.replies]
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: Any = None) -> list[Message]:
-        """Send, and return the answers."""
-        del timeout
-        return list(self.pull_messages(self.push_messages(messages)))
-
-
-class Client(ClientProxy):
-    """A classic client that declares its device and sends the model back, slightly moved."""
+class Client(EchoClient):  # type: ignore[misc]
+    """A classic client that declares its device and sends the model back."""
 
     def get_properties(self, ins: Any, timeout: Any, group_id: Any) -> Any:  # noqa: ARG002
         """Declare the device."""
         return GetPropertiesRes(Status(Code.OK, ""), describe(device(int(self.cid))))
-
-    def fit(self, ins: FitIns, timeout: Any, group_id: Any) -> FitRes:  # noqa: ARG002
-        """Send the model back."""
-        parameters = Parameters(list(ins.parameters.tensors), ins.parameters.tensor_type)
-        return FitRes(Status(Code.OK, ""), parameters, 10, {})
-
-    def get_parameters(self, ins: Any, timeout: Any, group_id: Any) -> Any:
-        """Refuse."""
-        raise NotImplementedError
-
-    evaluate = reconnect = get_parameters
 
 
 def message_rounds(

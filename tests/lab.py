@@ -233,12 +233,11 @@ class Client:
         done.used = WORKS[self.work](asked)
         return done.used
 
-    @property
-    def own_work(self):
-        """Samples that its app draws in a round of its own."""
+    def own_work(self, work=None):
+        """Samples that its app draws in a round of its own; `work`: of another app."""
         batches = [min(BATCH, self.held - at) for at in range(0, self.held, BATCH)]
         steps = sum((batches * STEPS)[:STEPS])
-        return steps if self.work == "steps" else self.own * self.held
+        return steps if (work or self.work) == "steps" else self.own * self.held
 
     @property
     def config(self):

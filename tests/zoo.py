@@ -45,7 +45,7 @@ def random_problem(rng: np.random.Generator, learners: int, kind: str, staleness
         min_samples=least,
         staleness=staleness,
     )
-    from bench.rivals import capacity
+    from tests.rivals import capacity
 
     cap = capacity(probe, 1)
     room = int(cap[cap >= least].sum())

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bench.problems import fleet_problem
 from flwr_mel import Status, allocate
 from flwr_mel.solvers import Exact, knapsack
+from tests.problems import fleet_problem
 from tests.zoo import paper_problem
 
 

@@ -13,12 +13,12 @@ from flwr.server import strategy as classic_flower
 from flwr.server.compat import start_grid
 from flwr.serverapp import strategy as message_flower
 
-from bench.strategy import InProcessGrid
 from flwr_mel import server as classic
 from flwr_mel import serverapp as message
 from flwr_mel.checkpoint import Checkpointed
 from flwr_mel.clientapp import Assignment, MelMod
 from flwr_mel.devices import Measured
+from tests.doubles import InProcessGrid
 
 CLIENTS, ROUNDS = 4, 4
 COMMON = {"cycle_time_s": 0.2, "total_samples": 100, "staleness": 2, "seed": 5}

@@ -470,39 +470,42 @@ def _consistent(run, record):
 
 def _counted(run, record):
     """What the record says of a client's work is what the client did."""
-    world, used, own, every, nominal = run.world, 0, 0, 0, 0
+    world, specs = run.world, run.world.history.clients
+    used, tasks = 0, []
     for row in record.learners:
         client = world.clients[int(row.node) - 1001]
         done = world.done.get((record.cycle, client.k))
-        every += client.own_work
-        if done is None:
-            continue
-        own += client.own_work
-        nominal += client.own * client.held
-        if str(row.outcome) != "used":
+        if done is not None:
+            tasks.append((client, done))
+        if done is None or str(row.outcome) != "used":
             continue
         used += done.drawn
+        who = f"round {record.cycle}, client {client.k} ({done.work})"
         if row.epochs_done is not None and row.samples_used is not None:
             said = row.epochs_done * row.samples_used
             if abs(said - done.drawn) > 2 + row.epochs_done + 0.01 * done.drawn:
-                text = f"round {record.cycle}, client {client.k} ({done.work}): {said:.0f}, did {done.drawn}"
-                yield "a client's counted work is wrong", text
-        cut = row.samples_used is not None and row.epochs_done is not None
-        if done.work in HONEST and row.epochs and not cut:
+                yield "a client's counted work is wrong", f"{who}: {said:.0f}, did {done.drawn}"
+        elif done.work in HONEST and row.epochs:
             # Before its first task the server may not know how many samples it holds.
             known = done.work == "shard" or any(n < record.cycle and k == client.k for n, k in world.done)
             planned = row.epochs * (row.samples if known else min(row.samples, client.held))
             if abs(planned - done.drawn) > 2 * row.epochs + 0.01 * planned:
-                text = f"round {record.cycle}, client {client.k} ({done.work}): {planned}, did {done.drawn}"
-                yield "planned work is not the work of an honest client", text
-    if record.work is not None and own and not run.world.history.options.get("shards"):
-        near = [abs(record.work * x - used) <= 0.05 * x + 4 for x in (own, every, nominal)]
-        if not any(near):
-            works = ", ".join(sorted({x.work for (n, _), x in world.done.items() if n == record.cycle}))
-            yield (
-                "recorded work is not counted work",
-                (f"round {record.cycle} ({works}): {record.work:.0%}, counted {used / own:.0%}"),
-            )
+                yield (
+                    "planned work is not the work of an honest client",
+                    f"{who}: {planned}, did {done.drawn}",
+                )
+    if record.work is None or not tasks or world.history.options.get("shards"):
+        return
+    # The project's own work: of the app as it is, as it was before a repair, or as its config says.
+    own = (
+        sum(client.own_work(done.work) for client, done in tasks),
+        sum(client.own_work(specs[client.k]["work"]) for client, _ in tasks),
+        sum(client.own * client.held for client, _ in tasks),
+    )
+    if not any(abs(record.work * x - used) <= 0.05 * x + 4 for x in own):
+        works = ", ".join(sorted({done.work for _, done in tasks}))
+        said = f"round {record.cycle} ({works}): {record.work:.0%}, counted {used / own[0]:.0%}"
+        yield "recorded work is not counted work", said
 
 
 def _keeps_time(history, run):

@@ -5,11 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from bench.rivals import highs
 from flwr_mel import Handout, Infeasible, Reason, Status, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.solvers import EqualBatches, Exact, knapsack, prices
 from tests.allocation import oracle
+from tests.rivals import highs
 from tests.zoo import KINDS, paper_problem, problem_of, random_problem
 
 

@@ -24,9 +24,9 @@ from flwr.serverapp import strategy as message_flower
 import flwr_mel.server
 import flwr_mel.serverapp
 import flwr_mel.wrapped
-from bench.strategy import Client, InProcessGrid
 from flwr_mel import wire
 from tests.cycle.tools import MODEL, App, declared
+from tests.doubles import EchoClient, InProcessGrid
 
 #: Node ids are far from the numbers of the clients.
 FIRST = 1001
@@ -114,7 +114,7 @@ class FakeGrid(InProcessGrid):
         return Message(RecordDict(content), reply_to=message)
 
 
-class FakeProxy(Client):
+class FakeProxy(EchoClient):
     """A client of the classic API."""
 
     def __init__(self, fleet, k, names):
