@@ -11,6 +11,8 @@ capacity. `flwr_mel.solvers.prices` answers it for large fleets and wide windows
 
 from __future__ import annotations
 
+import heapq
+from math import floor
 from typing import NamedTuple
 
 import numpy as np
@@ -19,14 +21,14 @@ from numpy.lib.stride_tricks import sliding_window_view
 from flwr_mel._validate import FloatArray, IntArray
 from flwr_mel.allocation.bisection import largest
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.solvers.prices import LARGE, NEVER, by_price, linear_bound, sample
+from flwr_mel.solvers.prices import LARGE, Rows, Search, Window, bound_at, find_price, sample
 
 #: Learners and steps of the dynamic programme over all windows at once: a few milliseconds.
 _FEW, _SMALL = 64, 4_000_000
 #: Steps of a programme that also counts the participants.
 _MOST_STEPS = 30_000_000
-#: Entries of the largest table of capacities, and its epochs per learner in large fleets.
-_LARGEST_TABLE, _ROWS = 2_000_000, 40
+#: In tables: a row that the learner cannot reach.
+NEVER = -1
 
 
 class Best(NamedTuple):
@@ -51,52 +53,57 @@ def best_epochs(capacities: Capacities, demand: int, staleness: int) -> Best:
     demand, staleness : int
         d and c.
     """
-    widest = _widest(capacities, staleness)
-    if widest < staleness:  # some allocation, and what all learners could do alone
-        return Best(best_epochs(capacities, demand, widest).epochs, int(capacities.most_epochs.sum()))
-    first, windows, table = windows_of(capacities, demand, staleness)
-    learners, width = len(capacities), len(table) - windows + 1
-    steps = windows * width * learners * (learners * (width - 1) + 1) // 2
-    solve = all_windows if learners <= _FEW and steps <= _SMALL else by_price
-    rows, bound = solve(table, demand, windows)
-    return Best(first + rows, first * learners + bound)
-
-
-def bound_epochs(capacities: Capacities, demand: int, staleness: int) -> int:
-    """Bound the sum of epochs by the linear relaxation of every window."""
-    if _widest(capacities, staleness) < staleness:
-        return int(capacities.most_epochs.sum())
-    first, windows, table = windows_of(capacities, demand, staleness)
-    return first * len(capacities) + linear_bound(table, demand, windows)
-
-
-def _widest(capacities: Capacities, staleness: int) -> int:
-    """Return the staleness, or less if the table of its windows would be too large."""
-    most = max(_LARGEST_TABLE // len(capacities), _ROWS)
-    return staleness if min(2 * staleness + 1, int(capacities.most_epochs.max())) <= most else most // 2 - 1
-
-
-def windows_of(capacities: Capacities, demand: int, staleness: int) -> tuple[int, int, IntArray]:
-    """Return the first window, how many there are, and the capacities in their rows, one row per tau.
-
-    Capacities count up to the demand: more is of no use, and without it the bounds are tighter.
-    """
-    low, top = int(capacities.most_epochs.min()), int(capacities.most_epochs.max())
-    whole = None
-    if min(low + staleness, top) * len(capacities) <= LARGE:  # one table costs less than a bisection
-        whole = capacities.table(1, min(low + staleness, top))
-        sync = int(np.count_nonzero(whole[:low].sum(axis=1) >= demand)) or 1
-    else:
-        sync = synchronous(capacities, demand)
+    learners, top = len(capacities), int(capacities.most_epochs.max())
+    sync = synchronous(capacities, demand)
     first = max(1, sync - staleness)
     last = min(sync, max(1, top - staleness))  # later windows are parts of this one
-    end = min(last + staleness, top)
-    table = capacities.table(first, end) if whole is None else whole[first - 1 : end]
-    np.minimum(table, demand, out=table)
-    reach = capacities.most_epochs - first
-    if int(reach.min()) < end - first:
-        table[np.arange(len(table))[:, None] > reach] = NEVER
-    return first, last - first + 1, table
+    windows, width = last - first + 1, min(staleness, top - first) + 1
+    steps = windows * width * learners * (learners * (width - 1) + 1) // 2
+    if learners <= _FEW and steps <= _SMALL:
+        table = np.minimum(capacities.table(first, last + width - 1), demand)
+        table[np.arange(first, first + len(table))[:, None] > capacities.most_epochs] = NEVER
+        rows, bound = all_windows(table, demand, windows)
+        return Best(first + rows, first * learners + bound)
+    return _by_window(Rows(capacities, demand), first, last, width - 1, np.full(learners, sync))
+
+
+def _by_window(rows: Rows, first: int, last: int, more: int, best: IntArray) -> Best:
+    """Look at the windows with the largest bound, closer and closer, until no bound exceeds the best sum.
+
+    A range of windows is bounded as one wide window.
+    """
+    most = int(rows.most.sum())
+    cells: list[tuple[float, int, int]] = [(-most, first, last)]
+    priced: dict[tuple[int, int], tuple[Window, float]] = {}
+    open_ = 0
+    visits = 200
+    while cells and -cells[0][0] > best.sum() and visits:
+        visits -= 1
+        bound, a, b = heapq.heappop(cells)
+        if (a, b) not in priced:
+            window = rows.window(a, min(b + more, int(rows.most.max())))
+            price, chosen = find_price(window.epochs, window.caps, rows.demand)
+            limit = floor(bound_at(window, rows.demand, price))
+            if a == b:
+                found = rows.filled(window.epochs[chosen, np.arange(len(rows))], window.end)
+                best = found if found.sum() > best.sum() else best
+            priced[a, b] = window, price
+            heapq.heappush(cells, (max(bound, -limit), a, b))
+        elif a == b:
+            window, price = priced.pop((a, b))
+            found_, limit = Search(rows, window, price).above(int(best.sum()))
+            if found_ is not None:
+                found_ = rows.filled(found_, window.end)
+                best = found_ if found_.sum() > best.sum() else best
+            open_ = max(open_, min(limit, int(-bound)))
+        else:
+            del priced[a, b]
+            middle = (a + b) // 2
+            for cell in ((a, middle - 1), (middle, middle), (middle + 1, b)):
+                if cell[0] <= cell[1]:
+                    heapq.heappush(cells, (bound, *cell))
+    bound = max(open_, int(-cells[0][0]) if cells else 0)
+    return Best(best, max(bound, int(best.sum())))
 
 
 def synchronous(capacities: Capacities, demand: int) -> int:

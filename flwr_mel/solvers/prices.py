@@ -1,334 +1,387 @@
-"""The largest sum of rows in windows of a table of capacities, for large fleets and wide windows.
+"""Rows, prices and a search: the largest sum of epochs in a window, for large fleets and wide windows.
 
-Let a sample be worth some share of a row, its price. At that price every learner has a best row. The sum of
-their scores, less the price of the demand, bounds the sum of rows of every selection that carries the demand
-(weak duality), and the smallest price at which the best rows carry it gives the bound of the linear
-relaxation. Only rows that lose little against the best one can be part of something better than what is
-known: a dynamic programme goes through these. What remains open is what the bound says.
+In the window [first, end] a learner has a row for each of its epochs tau, with capacity cap(tau). Let a sample
+be worth p epochs. Without the floor, tau + p cap(tau) is convex in tau between the changes of the binding limit
+(time, energy, data), so at any price the best row is the bottom of the window, its top, or next to one of the
+at most two changes: **two to six rows per learner are enough, however wide the window is**.
+
+The sum of the best scores, less the price of the demand, bounds the sum of epochs (weak duality), and floors
+only lower it. The price is that of the linear relaxation, found by one sort of the steps from row to row.
+A search goes through combinations of rows that lose less than what is still to be gained. It needs no more
+rows: of two learners strictly between their rows, one can do an epoch more and the other one less without a loss
+of capacity, by convexity. So one learner at a time is free to do any number of epochs, all others keep to rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import sqrt
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from math import floor, inf, sqrt
 
 import numpy as np
+import numpy.typing as npt
 
 from flwr_mel._validate import FloatArray, IntArray
-from flwr_mel.allocation.bisection import enclose
+from flwr_mel.allocation.capacity import Capacities
 
 #: From this many learners on a sample of them shows where the price is.
 LARGE = 4096
-#: In tables: a row that the learner cannot reach.
-NEVER = -1
-#: How many learners the search inside a window leaves open, one after the other, and steps spent on it.
-_CORES, _STEPS = (48, 256, 2000), 30_000_000
-#: Rows of a window from which on its last step is worth a closer look, its price comes from a few rows of
-#: each learner, and it is not searched.
-_WIDE, _WIDER, _WIDEST = 24, 256, 4096
-#: How many times windows are looked at, at least, and how many of their entries.
-_VISITS, _ENTRIES = 20, 20_000_000
-#: Entries of a table looked at in one go: what fits into a processor's cache.
+#: The most rows of a learner that are all looked at.
+ROWS = 6
+#: Learners whose rows are combined, and combinations kept, those that lose least.
+_OPEN, _BEAM = 64, 256
+#: Entries looked at in one go: what fits into a processor's cache.
 _BLOCK = 65_536
 
 
-def by_price(table: IntArray, demand: int, windows: int) -> tuple[IntArray, int]:
-    """Look at the window with the largest bound, closer and closer, until no bound exceeds the best sum.
+@dataclass(frozen=True, eq=False)
+class Window:
+    """The rows of all learners, one column each.
 
-    First at a price that a sample of a large fleet suggests, then at its own price, then inside. Returns rows
-    of the table, and a bound on their sum.
+    Parameters
+    ----------
+    first, end : int
+        The least and the most epochs.
+    epochs, caps : int arrays
+        Of the rows.
+    above : array
+        Numbers that the capacities do not exceed, and between rows neither.
+    whole : bool array
+        Which learners have all their rows here.
     """
-    learners, width = table.shape[1], len(table) - windows + 1
-    bounds = np.full(windows, (len(table) - 1) * learners, dtype=np.int64)
-    best = np.full(learners, windows - 1, dtype=np.int64)  # the last window's first row carries the demand
-    guesses = _guesses(table, demand, windows) if windows > 1 and learners > LARGE else {}
-    window = max(guesses, key=lambda w: guesses[w][1]) if guesses else windows - 1
-    guesses.pop(window, None)
-    priced: dict[int, tuple[float, IntArray]] = {}
-    open_ = 0  # the bound of windows that are too much work
-    visits = max(_ENTRIES // (width * learners), _VISITS)
-    while bounds[window] > best.sum():
-        visits -= 1
-        part, offset = table[window : window + width], window * learners
-        if window in guesses:
-            bound = bounds_at(part, demand, 1, guesses.pop(window)[0])[0] + offset
-            bounds[window] = min(bounds[window], bound)
-        elif window not in priced:
-            price, rows = priced[window] = find_price(part, demand)
-            np.minimum(bounds, bounds_at(table, demand, windows, price), out=bounds)
-            if width > _WIDE:
-                rows = use_spare(part, demand, rows.copy())
-            best = rows + window if rows.sum() + offset > best.sum() else best
-        else:
-            bound, goal = int(bounds[window]) - offset, int(best.sum()) - offset
-            if not open_ and width <= _WIDEST:
-                found, bound = _in_window(part, demand, priced[window][0], bound, goal)
-                best = best if found is None else found + window
-            open_ = max(open_, bound + offset) if bound + offset > best.sum() else open_
-            bounds[window] = min(bound + offset, int(best.sum()))
-        if not visits:
-            break
-        window = int(bounds.argmax())
-    return best, max(int(bounds.max()), int(best.sum()), open_)
+
+    first: int
+    end: int
+    epochs: IntArray
+    caps: IntArray
+    above: IntArray | FloatArray
+    whole: npt.NDArray[np.bool_]
 
 
-def linear_bound(table: IntArray, demand: int, windows: int) -> int:
-    """Bound the sum of rows by prices alone: the linear relaxation of every window."""
-    width, window, done = len(table) - windows + 1, windows - 1, set[int]()
-    bounds = np.full(windows, (len(table) - 1) * table.shape[1], dtype=np.int64)
-    while window not in done:
-        done.add(window)
-        price, _ = find_price(table[window : window + width], demand)
-        np.minimum(bounds, bounds_at(table, demand, windows, price), out=bounds)
-        window = int(bounds.argmax())
-    return int(bounds.max())
+class Rows:
+    """Rows of any window, for capacities up to the demand: more is of no use.
 
-
-def _guesses(table: IntArray, demand: int, windows: int) -> dict[int, tuple[float, int]]:
-    """Return a price and the bound at it for every window, from a sample of the learners."""
-    few, width = table[:, sample(table.shape[1])], len(table) - windows + 1
-    share, found = demand * few.shape[1] // table.shape[1], {}
-    for w in range(windows):
-        if few[w].sum() >= share:
-            price, _ = find_price(few[w : w + width], share)
-            found[w] = price, int(bounds_at(few[w : w + width], share, 1, price)[0]) + w * few.shape[1]
-    return found
-
-
-def find_price(table: IntArray, demand: int) -> tuple[float, IntArray]:
-    """Find the smallest price, nearly, at which the learners' best rows carry the demand, and these rows.
-
-    The first row must carry it. No price above the number of rows is needed: a sample then counts more than
-    all rows.
+    Parameters
+    ----------
+    capacities : Capacities
+        Learners that can all do one epoch.
+    demand : int
+        d.
     """
-    if table.shape[1] > LARGE:
-        found = _enclosed(table, demand)
-        if found is not None:
-            return found
-    rows, carried = best_rows(table, 0.0)
-    if carried >= demand:
-        return 0.0, rows
-    if len(table) > _WIDER:
-        price = _coarse_price(table, demand)
-        rows, carried = best_rows(table, price)
-        while carried < demand and price <= len(table):
-            price *= 1.01
-            rows, carried = best_rows(table, price)
-        return price, rows if carried >= demand else np.zeros_like(rows)
-    high = len(table) / max(float(table[0].mean()), 1.0)
-    while (tried := best_rows(table, high))[1] < demand:
-        if high > len(table):
-            return high, np.zeros(table.shape[1], dtype=np.int64)
-        high *= 4
-    return _bisect(table, demand, 0.0, high, tried)
+
+    def __init__(self, capacities: Capacities, demand: int) -> None:
+        self.capacities, self.demand, self.most = capacities, demand, capacities.most_epochs
+
+    def __len__(self) -> int:
+        return len(self.most)
+
+    def caps(self, epochs: int | IntArray) -> IntArray:
+        """Return the capacities."""
+        return np.minimum(self.capacities.at(epochs), self.demand)
+
+    @cached_property
+    def _last(self) -> IntArray:
+        return self.caps(self.most)
+
+    @cached_property
+    def _turns(self) -> IntArray:
+        """The last epochs before another limit binds, and the first ones after."""
+        turns = np.nan_to_num(self.capacities.turns(self.demand), nan=0.0, posinf=0.0, neginf=0.0)
+        before = np.clip(turns, 0, self.most).astype(np.int64)
+        return np.concatenate([before, before + 1])
+
+    def window(self, first: int, end: int) -> Window:
+        """Return the rows of a window whose first row all learners can do."""
+        top = np.minimum(self.most, end)
+        if end - first < ROWS:
+            taus = range(first, end + 1)
+            epochs = np.array([np.minimum(self.most, tau) for tau in taus])
+            caps = np.array([np.where(self.most < tau, self._last, self.caps(tau)) for tau in taus])
+            return Window(first, end, epochs, caps, caps, np.ones(len(self), dtype=np.bool_))
+        bottom = np.full(len(self), first)
+        epochs = np.clip(np.stack([bottom, *self._turns, top]), first, top)
+        above = np.minimum(self.capacities.above(epochs), self.demand)
+        least, most = self.caps(top), self.caps(first)
+        # Few epochs, or few samples: then all of them.
+        step = np.arange(ROWS)[:, None]
+        short, low = top - first < ROWS, most - least < ROWS
+        whole = short | low
+        if whole.any():
+            epochs = np.where(short, np.minimum(first + step, top), epochs)
+            by_sample = np.maximum(most - step, least)
+            epochs = np.where(low, np.minimum(self.capacities.epochs(by_sample), top), epochs)
+        caps = self.caps(epochs)
+        return Window(first, end, epochs, caps, np.where(whole, caps, np.maximum(above, caps)), whole)
+
+    def filled(self, epochs: IntArray, end: int) -> IntArray:
+        """Raise epochs by what is carried beyond the demand, the learner that can rise most first."""
+        caps = self.caps(epochs)
+        top = np.minimum(self.most, end)
+        epochs = np.minimum(self.capacities.epochs(caps), top)
+        for _ in range(ROWS):
+            spare = int(caps.sum()) - self.demand
+            reach = np.minimum(self.capacities.epochs(np.maximum(caps - spare, self.capacities.least)), top)
+            k = int((reach - epochs).argmax())
+            if reach[k] <= epochs[k]:
+                break
+            epochs[k] = reach[k]
+            caps = self.caps(epochs)
+        return epochs
 
 
-def _coarse_price(table: IntArray, demand: int) -> float:
-    """Find the price as if learners had only a few rows, evenly from the first to the last in reach."""
-    reach, columns = (table != NEVER).sum(axis=0) - 1, np.arange(table.shape[1])
-    rows = np.rint(np.linspace(0, 1, 65)[:, None] * reach).astype(np.int64)
-    caps = table[rows, columns]
+def find_price(epochs: IntArray, caps: IntArray, demand: int) -> tuple[float, IntArray]:
+    """Return the price of the linear relaxation, and the learners' rows (indices) that carry the demand.
 
-    def enough(price: float) -> bool:
-        pick = (rows + price * caps).argmax(axis=0)
-        return int(caps[pick, columns].sum()) >= demand
-
-    return enclose(0.0, float(len(table)), enough, lambda low, high: high - low <= 1e-9 * high)[1]
-
-
-def _bisect(
-    table: IntArray, demand: int, low: float, high: float, at_high: tuple[IntArray, int]
-) -> tuple[float, IntArray]:
-    """Close in on the price until its bound is right to a thousandth of a row, then use what is spare.
-
-    Below the price some learners have higher rows. Those that lose least per row go first.
+    The first row must carry it. From row to row the steps with the least capacity lost per epoch come first:
+    they lead along the upper concave hull.
     """
-    rows, carried = at_high
-
-    def enough(price: float) -> bool:
-        nonlocal rows, carried
-        tried = best_rows(table, price)
-        if tried[1] >= demand:
-            rows, carried = tried
-        return tried[1] >= demand
-
-    def close(low: float, high: float) -> bool:
-        return (high - low) * (carried - demand) <= 1e-3 or high - low <= 1e-14 * high
-
-    low, high = enclose(low, high, enough, close)
-    more = best_rows(table, low)[0]
-    open_ = np.flatnonzero(more > rows)
-    lost = table[rows[open_], open_] - table[more[open_], open_]
-    order = np.argsort(lost / (more - rows)[open_], kind="stable")
-    taken = open_[order[np.cumsum(lost[order]) <= carried - demand]]
-    rows[taken] = more[taken]
-    return high, rows
-
-
-def use_spare(table: IntArray, demand: int, rows: IntArray) -> IntArray:
-    """Raise learner after learner, the one that can rise most first, by what is carried beyond the demand."""
-    columns = np.arange(len(rows))
+    learners = epochs.shape[1]
+    rows, open_ = np.zeros(learners, dtype=np.int64), np.arange(learners)
+    if learners > LARGE and (found := _enclosed(epochs, caps, demand)) is not None:
+        rows, open_ = found
+        settled = np.ones(learners, dtype=np.bool_)
+        settled[open_] = False
+        demand -= int(caps[rows, np.arange(learners)][settled].sum())
+        epochs, caps = epochs[:, open_], caps[:, open_]
+    at, columns = np.zeros(len(open_), dtype=np.int64), np.arange(len(open_))
+    steps = []
+    worst = np.zeros(len(open_))
     while True:
-        carried = table[rows, columns]
-        lowest = np.maximum(carried - (int(carried.sum()) - demand), 1)
-        reach = (table >= lowest).sum(axis=0) - 1
-        k = int((reach - rows).argmax())
-        if reach[k] <= rows[k]:
-            return rows
-        rows[k] = reach[k]
+        gain = epochs - epochs[at, columns]
+        lost = caps[at, columns] - caps
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rates = np.where(gain > 0, lost / gain, inf)
+        to = rates.argmin(axis=0)
+        rate = rates[to, columns]
+        some = np.flatnonzero(rate < inf)
+        if not len(some):
+            break
+        # Never less than the step before, whatever rounding does.
+        worst = np.maximum(worst, rate)
+        steps.append((worst[some], some, to[some], lost[to[some], some]))
+        at = np.where(rate < inf, to, at)
+    spare = int(caps[0].sum()) - demand
+    rate, learner, to, lost = (np.concatenate(x) for x in zip(*steps, strict=True)) if steps else 4 * (np.zeros(0, dtype=np.int64),)
+    order = np.argsort(rate, kind="stable")
+    taken = int(np.searchsorted(np.cumsum(lost[order]), spare, side="right"))
+    at = np.zeros(len(open_), dtype=np.int64)
+    at[learner[order[:taken]]] = to[order[:taken]]  # of several steps of a learner the last one counts
+    rows[open_] = at
+    return (1 / float(rate[order[taken]]) if taken < len(order) else 0.0), rows
 
 
-def _enclosed(table: IntArray, demand: int) -> tuple[float, IntArray] | None:
-    """Find the price of a large fleet between two that a sample suggests; None if they do not enclose it.
+def _enclosed(epochs: IntArray, caps: IntArray, demand: int) -> tuple[IntArray, IntArray] | None:
+    """Narrow the price of a large fleet down by a sample; return rows, and whose rows are still open.
 
-    Most learners have the same best row at both. Only the others are looked at again.
+    None if the sample misleads.
     """
-    few = table[:, sample(table.shape[1])]
-    share, n = demand * few.shape[1] // table.shape[1], few.shape[1]
-    _, rows = find_price(few, share)
-    spread = int(4 * few[rows, np.arange(n)].std() * sqrt(n))  # four standard deviations
-    if few[0].sum() < share + spread:
+    few = sample(epochs.shape[1])
+    part, n = (epochs[:, few], caps[:, few]), len(few)
+    share = demand * n // epochs.shape[1]
+    _, rows = find_price(*part, share)
+    spread = int(4 * part[1][rows, np.arange(n)].std() * sqrt(n))  # four standard deviations
+    if part[1][0].sum() < share + spread:
         return None
-    low, high = (find_price(few, share + shift)[0] for shift in (-spread, spread))
-    (under, too_few), (over, enough) = (best_rows(table, price) for price in (low, high))
+    low, high = (find_price(*part, share + shift)[0] for shift in (-spread, spread))
+    (under, too_few), (over, enough) = (best_rows(epochs, caps, price) for price in (low, high))
     if not too_few < demand <= enough:
         return None
-    open_ = np.flatnonzero(under != over)
-    part, settled = table[:, open_], enough - int(table[over[open_], open_].sum())
-    price, over[open_] = _bisect(part, demand - settled, low, high, (over[open_], enough - settled))
-    return price, over
+    return over, np.flatnonzero(under != over)
 
 
-def best_rows(table: IntArray, price: float) -> tuple[IntArray, int]:
+def best_rows(epochs: IntArray, caps: IntArray, price: float) -> tuple[IntArray, int]:
     """Return every learner's best row at a price, and what they carry."""
-    rows, carried = np.empty(table.shape[1], dtype=np.int64), 0
-    for block, score in _scores(table, price):
-        rows[block] = score.argmax(axis=0)
-        carried += int(table[:, block][rows[block], np.arange(score.shape[1])].sum())
+    rows, carried = np.empty(epochs.shape[1], dtype=np.int64), 0
+    for block in _blocks(epochs):
+        rows[block] = (epochs[:, block] + price * caps[:, block]).argmax(axis=0)
+        carried += int(caps[:, block][rows[block], np.arange(len(rows[block]))].sum())
     return rows, carried
 
 
-def bounds_at(table: IntArray, demand: int, windows: int, price: float) -> IntArray:
-    """Bound the sum of rows of every window by one price: the sum of best scores, less the demand's."""
-    sums, width = np.zeros(windows), len(table) - windows + 1
-    for _, score in _scores(table, price):
-        reach = 1  # score[r] is the best of the rows r to r + reach - 1
-        while reach < width:
-            step = min(reach, width - reach)
-            np.maximum(score[:-step], score[step:], out=score[:-step])
-            reach += step
-        sums += score[:windows].sum(axis=1)
-    return np.floor(sums - price * demand + _rounding(sums, price, demand)).astype(np.int64)
+def bound_at(window: Window, demand: int, price: float) -> float:
+    """Bound the sum of epochs by a price: the sum of best scores, less the demand's."""
+    score = sum(
+        float((window.epochs[:, block] + price * window.above[:, block]).max(axis=0).sum())
+        for block in _blocks(window.epochs)
+    )
+    return score - price * demand + 1e-12 * score + 1e-9  # more than what rounding can hide
 
 
-def _rounding(scores: FloatArray | float, price: float, demand: int) -> FloatArray | float:
-    """Return more than what rounding can hide in a sum of scores."""
-    return 1e-12 * (scores + price * demand) + 1e-9
-
-
-def _scores(table: IntArray, price: float) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield rows plus the price of what they carry, for as many learners as fit into the cache."""
+def _blocks(table: IntArray) -> list[slice]:
+    """Return slices of as many columns as fit into the cache."""
     size = max(_BLOCK // len(table), 1)
-    row = np.arange(len(table), dtype=np.float64)[:, None]
-    for at in range(0, table.shape[1], size):
-        block = slice(at, at + size)
-        score: FloatArray = price * table[:, block].astype(np.float64)
-        score += row
-        if table[-1, block].min() == NEVER:
-            score[table[:, block] == NEVER] = -np.inf
-        yield block, score
-
-
-def _in_window(
-    table: IntArray, demand: int, price: float, bound: int, goal: int
-) -> tuple[IntArray | None, int]:
-    """Find rows of one window that carry the demand with a sum above the goal, None if there are none.
-
-    Also return what is then proven about the window. Mostly its bound is met, or nearly. So little less than
-    that is asked for, then less in growing steps; a complete search finds the best sum from its target up.
-    """
-    columns = np.arange(table.shape[1])
-    loss = np.concatenate([score.max(axis=0) - score for _, score in _scores(table, price)], axis=1)
-    top = loss.argmin(axis=0)
-    score = float((top + price * table[top, columns]).sum())
-    limit = score - price * demand + float(_rounding(score, price, demand))
-    loss[top, columns] = np.inf
-    second = loss.min(axis=0)
-    loss[top, columns] = 0.0
-    near, target, step = _Near(table, demand, top, loss, second), bound, 1
-    while target > goal:
-        found, complete = near.search(limit - target, target, bound)
-        if found is not None:
-            return found, int(found.sum()) if complete else bound
-        if complete:
-            bound = target - 1
-        if target == goal + 1:
-            break
-        target, step = max(target - step, goal + 1), 2 * step
-    return None, bound
-
-
-class _Near(NamedTuple):
-    """Rows of one window, the best at a price, what the others lose against it, and the second best loses."""
-
-    table: IntArray
-    demand: int
-    top: IntArray
-    loss: FloatArray
-    second: FloatArray
-
-    def search(self, budget: float, target: int, bound: int) -> tuple[IntArray | None, bool]:
-        """Search the rows whose loss is within the budget for a sum from the target to the bound.
-
-        Also say whether no such row was left out. Learners that lose least are tried first: that is quick,
-        and mostly enough.
-        """
-        open_, best = np.flatnonzero(self.second <= budget), None
-        for core in _CORES:
-            complete = len(open_) <= core
-            some = open_ if complete else open_[np.argpartition(self.second[open_], core)[:core]]
-            rows, affordable = self._programme(some, budget, target)
-            complete = complete and affordable
-            best = best if rows is None else rows
-            if complete or not affordable or (rows is not None and int(rows.sum()) == bound):
-                break
-        return best, complete
-
-    def _programme(self, open_: IntArray, budget: float, target: int) -> tuple[IntArray | None, bool]:
-        """Return the best rows when only these learners have a choice; False: too many steps.
-
-        As in `all_windows`: a dynamic programme over the sum of rows -> largest capacity.
-        """
-        table, top = self.table, self.top
-        options = [np.flatnonzero(self.loss[:, k] <= budget).tolist() for k in open_]
-        spans = [own[-1] - own[0] for own in options]
-        if sum(map(len, options)) * sum(spans) > _STEPS:
-            return None, False
-        base = int(top.sum() - top[open_].sum()) + sum(own[0] for own in options)
-        fixed = table[top, np.arange(len(top))].sum() - table[top[open_], open_].sum()
-        states = [np.full(1, float(fixed))]
-        for k, own, span in zip(open_, options, spans, strict=True):
-            before, after = states[-1], np.full(len(states[-1]) + span, -np.inf)
-            for r in own:
-                here = after[r - own[0] : r - own[0] + len(before)]
-                np.maximum(here, before + table[r, k], out=here)
-            states.append(after)
-        start = max(target - base, 0)
-        good = np.flatnonzero(states[-1][start:] >= self.demand)
-        if not len(good):
-            return None, True
-        rows, at = top.copy(), start + int(good[-1])
-        for i in range(len(open_) - 1, -1, -1):
-            k, own, before = open_[i], options[i], states[i]
-            for r in own:
-                rest = at - (r - own[0])
-                if 0 <= rest < len(before) and before[rest] + table[r, k] == states[i + 1][at]:
-                    break
-            rows[k], at = r, rest
-        return rows, True
+    return [slice(at, at + size) for at in range(0, table.shape[1], size)]
 
 
 def sample(learners: int) -> IntArray:
     """Pick learners evenly from a large fleet, always the same ones."""
     return np.linspace(0, learners - 1, LARGE // 2).astype(np.int64)
+
+
+class Search:
+    """A search through combinations of rows of one window.
+
+    Parameters
+    ----------
+    rows : Rows
+        Of the learners.
+    window : Window
+        Where to look.
+    price : float
+        At which combinations lose against the best rows.
+    """
+
+    def __init__(self, rows: Rows, window: Window, price: float) -> None:
+        self.rows, self.window = rows, window
+        self.limit = bound_at(window, rows.demand, price)
+        score = window.epochs + price * window.above
+        self.columns = np.arange(len(rows))
+        self.best = score.argmax(axis=0)
+        loss = score[self.best, self.columns] - score
+        loss[window.epochs == window.epochs[self.best, self.columns]] = inf  # the same row again
+        self.second = loss.min(axis=0)
+        loss[self.best, self.columns] = 0.0
+        #: Of each row the epochs, the most and the real capacity, and the loss.
+        self.options = np.stack([window.epochs, window.above, window.caps, loss])
+        self.fixed = self.options[:, self.best, self.columns]
+
+    def above(self, goal: int) -> tuple[IntArray | None, int]:
+        """Find epochs with a sum above the goal, None if there are none; also return what is then proven.
+
+        Mostly the bound is met, or nearly. So little less than that is asked for, then less in growing steps.
+        """
+        best = None
+        bound = target = floor(self.limit)
+        step = 1 + (bound - goal) // 8
+        while bound > goal:
+            found, most, missed = self._combine(self.limit - target)
+            bound = min(bound, max(most, target - 1, -1 if missed == inf else floor(self.limit - missed)))
+            if found is not None and int(found.sum()) > goal:
+                best, goal = found, int(found.sum())
+            if missed < inf or target <= goal + 1:
+                break
+            target, step = max(min(target - step, bound), goal + 1), 2 * step
+        return best, bound
+
+    def _combine(self, budget: float) -> tuple[IntArray | None, int, float]:
+        """Return the best epochs within a budget of loss, a bound on them, and the least loss left out."""
+        open_, missed = np.flatnonzero(self.second <= budget), inf
+        if len(open_) > _OPEN:
+            open_ = open_[np.argsort(self.second[open_], kind="stable")]
+            open_, missed = open_[:_OPEN], float(self.second[open_[_OPEN]])
+        rest = np.ones(len(self.rows), dtype=np.bool_)
+        rest[open_] = False
+        start = self.fixed[:, rest].sum(axis=1)[:, None]
+        picks = [np.flatnonzero(self.options[3, :, k] <= budget) for k in open_]
+        options = [self.options[:, some, k] for some, k in zip(picks, open_, strict=True)]
+        forward = _Layers(start, options, budget)
+        missed, demand, whole = min(missed, forward.missed), self.rows.demand, self.window.whole
+
+        def epochs(chosen: list[int]) -> IntArray:
+            rows = self.best.copy()
+            rows[open_] = [some[i] for some, i in zip(picks, chosen, strict=True)]
+            taus: IntArray = self.window.epochs[rows, self.columns]
+            return taus
+
+        if whole.all():
+            sums = np.where(forward.states[-1][2] >= demand, forward.states[-1][0], 0.0)
+            i = int(sums.argmax())
+            return (epochs(forward.trace(i)) if sums[i] else None), int(sums[i]), missed
+        backward = _Layers(np.zeros((4, 1)), options[::-1], budget)
+        missed, n = min(missed, backward.missed), len(open_)
+        most, best, chosen = 0.0, 0.0, None
+        free = np.flatnonzero(rest & ~whole)
+        for m in [*np.flatnonzero(~whole[open_]).tolist(), n]:
+            # One learner is free: of those with a choice the m-th, at last any of the others.
+            who = open_[m : m + 1] if m < n else free
+            if m < n:
+                states, parent, option, lost = _join(forward.states[m], backward.states[n - 1 - m], budget)
+                missed = min(missed, lost)
+            else:
+                states = forward.states[n]
+            bound, sums = self._free(states, who, self.fixed[:, who] * (m == n))
+            most = max(most, float(bound.max(initial=0.0)))
+            if sums.max(initial=0.0) > best:
+                i, j = (int(x) for x in np.unravel_index(int(sums.argmax()), sums.shape))
+                best = float(sums[i, j])
+                if m < n:
+                    behind = backward.trace(int(option[i]), n - 1 - m)[::-1]
+                    chosen = [*forward.trace(int(parent[i]), m), 0, *behind], int(who[j])
+                else:
+                    chosen = forward.trace(i), int(who[j])
+        if chosen is None:
+            return None, int(most), missed
+        taus, k = epochs(chosen[0]), chosen[1]
+        others = int(self.rows.caps(taus).sum()) - int(self.rows.caps(taus)[k])
+        one = self.rows.capacities.take(np.array([k]))
+        taus[k] = min(int(one.epochs(max(demand - others, one.least))[0]), int(self._top[k]))
+        good = taus[k] >= self.window.first and int(self.rows.caps(taus).sum()) >= demand
+        return (taus if good else None), int(most), missed
+
+    @cached_property
+    def _top(self) -> IntArray:
+        return np.minimum(self.rows.most, self.window.end)
+
+    def _free(self, states: FloatArray, who: IntArray, own: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the sums of epochs if one of these learners does all that it can: a bound, and an estimate."""
+        one = self.rows.capacities.take(who)
+        data = np.minimum(one.most, self.rows.demand) * (1 + 1e-12)
+        sums = []
+        for carried in (1, 2):
+            need = self.rows.demand - states[carried][:, None] + own[carried]
+            reach = np.floor(one.reach(np.maximum(need, 1.0)) * (1 + 1e-12) + 1e-9)
+            epochs = np.minimum(reach, self._top[who])
+            good = (need <= data) & (epochs >= self.window.first)
+            sums.append(np.where(good, states[0][:, None] - own[0] + epochs, 0.0))
+        return sums[0], sums[1]
+
+
+class _Layers:
+    """Combinations of the rows of more and more learners.
+
+    Parameters
+    ----------
+    start : array
+        What is fixed: epochs, the most and the real capacity, and the loss.
+    options : list of arrays
+        Per learner, the same of its rows.
+    budget : float
+        The largest loss.
+    """
+
+    def __init__(self, start: FloatArray, options: list[FloatArray], budget: float) -> None:
+        self.states, self.missed = [start], inf
+        self._steps: list[tuple[IntArray, IntArray]] = []
+        for own in options:
+            states, parent, option, lost = _join(self.states[-1], own, budget)
+            self.states.append(states)
+            self._steps.append((parent, option))
+            self.missed = min(self.missed, lost)
+
+    def trace(self, i: int, layers: int | None = None) -> list[int]:
+        """Return the rows that led to a combination."""
+        rows = []
+        for parent, option in self._steps[:layers][::-1]:
+            rows.append(int(option[i]))
+            i = int(parent[i])
+        return rows[::-1]
+
+
+def _join(
+    some: FloatArray, more: FloatArray, budget: float
+) -> tuple[FloatArray, IntArray, IntArray, float]:
+    """Combine all with all within the budget; return also from what, and the least loss of those left out.
+
+    Those that another one exceeds in epochs and capacity are of no use.
+    """
+    every = (some[:, :, None] + more[:, None, :]).reshape(4, -1)
+    within = np.flatnonzero(every[3] <= budget)
+    order = within[np.lexsort((-every[0, within], -every[1, within]))]
+    sums, missed = every[0, order], inf
+    kept = order[np.concatenate([[True], sums[1:] > np.maximum.accumulate(sums)[:-1]])] if len(order) else order
+    if len(kept) > _BEAM:
+        kept = kept[np.argpartition(every[3, kept], _BEAM)]
+        missed = float(every[3, kept[_BEAM:]].min())
+        kept = kept[:_BEAM]
+    parent, option = np.divmod(kept, more.shape[1])
+    return every[:, kept], parent, option, missed

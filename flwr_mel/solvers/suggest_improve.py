@@ -23,7 +23,7 @@ from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import spread, take_part
 from flwr_mel.allocation.solution import Status
 from flwr_mel.solvers.exact import option
-from flwr_mel.solvers.knapsack import bound_epochs, synchronous
+from flwr_mel.solvers.knapsack import best_epochs, synchronous
 from flwr_mel.solvers.sdp import Suggestion, suggest_sdp
 
 #: Most sweeps over all learners; the share of epochs a sweep must add; the least gain of one exchange.
@@ -81,7 +81,7 @@ class SuggestImprove:
         tau, samples = improve(mine, problem.staleness, samples)
         floored = np.clip(np.floor(tau).astype(np.int64), 1, mine.most_epochs)
         best = settle(mine, problem.staleness, d, floored)
-        bound = max(bound_epochs(mine, d, problem.staleness), int(best.sum()))
+        bound = best_epochs(mine, d, problem.staleness).bound
         for stage, epochs in (
             ("suggested", suggested),
             ("improved", tau),
