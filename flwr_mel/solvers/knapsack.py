@@ -27,6 +27,10 @@ from flwr_mel.solvers.prices import LARGE, Rows, Search, Window, bound_at, find_
 _FEW, _SMALL = 64, 4_000_000
 #: Steps of a programme that also counts the participants.
 _MOST_STEPS = 30_000_000
+#: Windows that are bounded one by one, and bounds in all.
+_APART, _VISITS = 8, 200
+#: In large fleets a wide window is not searched when its bound is as near as this share.
+_CLOSE = 1e-3
 #: In tables: a row that the learner cannot reach.
 NEVER = -1
 
@@ -70,40 +74,59 @@ def best_epochs(capacities: Capacities, demand: int, staleness: int) -> Best:
 def _by_window(rows: Rows, first: int, last: int, more: int, best: IntArray) -> Best:
     """Look at the windows with the largest bound, closer and closer, until no bound exceeds the best sum.
 
-    A range of windows is bounded as one wide window.
+    Many windows are at first bounded together, as one wide window, and split where the bound is largest.
     """
-    most = int(rows.most.sum())
-    cells: list[tuple[float, int, int]] = [(-most, first, last)]
+    most, proven, visits = int(rows.most.max()), 0, _VISITS
+    apart = last - first < _APART
+    ranges = [(t, t) for t in range(first, last + 1)] if apart else [(first, last)]
+    cells = [(-int(rows.most.sum()), *ends) for ends in ranges]
+    guesses = _guesses(rows, ranges, more) if len(rows) > LARGE and apart else {}
+    if guesses:  # the window with the largest bound in a sample is the first
+        cells.sort(key=lambda cell: -guesses[cell[1]][1])
+        guesses.pop(cells[0][1])
+        cells[0] = (cells[0][0] - 1, *cells[0][1:])
     priced: dict[tuple[int, int], tuple[Window, float]] = {}
-    open_ = 0
-    visits = 200
     while cells and -cells[0][0] > best.sum() and visits:
         visits -= 1
         bound, a, b = heapq.heappop(cells)
+        found, limit = None, -bound
         if (a, b) not in priced:
-            window = rows.window(a, min(b + more, int(rows.most.max())))
-            price, chosen = find_price(window.epochs, window.caps, rows.demand)
-            limit = floor(bound_at(window, rows.demand, price))
-            if a == b:
-                found = rows.filled(window.epochs[chosen, np.arange(len(rows))], window.end)
-                best = found if found.sum() > best.sum() else best
-            priced[a, b] = window, price
-            heapq.heappush(cells, (max(bound, -limit), a, b))
+            window = rows.window(a, min(b + more, most))
+            if a in guesses:
+                price, _ = guesses.pop(a)
+            else:
+                price, chosen = find_price(window.epochs, window.caps, rows.demand)
+                priced[a, b] = window, price
+                found = window.epochs[chosen, np.arange(len(rows))] if a == b else None
+            limit = min(limit, floor(bound_at(window, rows.demand, price)))
+            heapq.heappush(cells, (-limit, a, b))
         elif a == b:
             window, price = priced.pop((a, b))
-            found_, limit = Search(rows, window, price).above(int(best.sum()))
-            if found_ is not None:
-                found_ = rows.filled(found_, window.end)
-                best = found_ if found_.sum() > best.sum() else best
-            open_ = max(open_, min(limit, int(-bound)))
+            if window.whole.all() or len(rows) <= _FEW or limit > best.sum() * (1 + _CLOSE):
+                found, limit = Search(rows, window, price, int(best.sum())).result()
+            proven = max(proven, min(limit, -bound))
         else:
-            del priced[a, b]
             middle = (a + b) // 2
-            for cell in ((a, middle - 1), (middle, middle), (middle + 1, b)):
-                if cell[0] <= cell[1]:
-                    heapq.heappush(cells, (bound, *cell))
-    bound = max(open_, int(-cells[0][0]) if cells else 0)
-    return Best(best, max(bound, int(best.sum())))
+            del priced[a, b]
+            for ends in ((a, middle - 1), (middle, middle), (middle + 1, b)):
+                if ends[0] <= ends[1]:
+                    heapq.heappush(cells, (bound, *ends))
+        if found is not None:
+            found = rows.filled(found, window.end)
+            best = found if found.sum() > best.sum() else best
+    return Best(best, max(proven, int(best.sum()), -cells[0][0] if cells else 0))
+
+
+def _guesses(rows: Rows, ranges: list[tuple[int, int]], more: int) -> dict[int, tuple[float, float]]:
+    """Return a price and the bound at it for every window, from a sample of the learners."""
+    some = sample(len(rows))
+    few = Rows(rows.capacities.take(some), rows.demand * len(some) // len(rows))
+    found = {}
+    for first, _ in ranges:
+        window = few.window(first, min(first + more, int(rows.most.max())))
+        price, _ = find_price(window.epochs, window.caps, few.demand)
+        found[first] = price, bound_at(window, few.demand, price)
+    return found
 
 
 def synchronous(capacities: Capacities, demand: int) -> int:

@@ -26,8 +26,8 @@ from flwr_mel.allocation.capacity import Capacities
 
 #: From this many learners on a sample of them shows where the price is.
 LARGE = 4096
-#: The most rows of a learner that are all looked at.
-ROWS = 6
+#: The most rows of a learner that are looked at in a wide window, and all rows of a window in small fleets.
+ROWS, _WHOLE = 6, 24
 #: Learners whose rows are combined, and combinations kept, those that lose least.
 _OPEN, _BEAM = 64, 256
 #: Entries looked at in one go: what fits into a processor's cache.
@@ -93,7 +93,7 @@ class Rows:
     def window(self, first: int, end: int) -> Window:
         """Return the rows of a window whose first row all learners can do."""
         top = np.minimum(self.most, end)
-        if end - first < ROWS:
+        if end - first < (ROWS if len(self) > LARGE else _WHOLE):
             taus = range(first, end + 1)
             epochs = np.array([np.minimum(self.most, tau) for tau in taus])
             caps = np.array([np.where(self.most < tau, self._last, self.caps(tau)) for tau in taus])
@@ -231,26 +231,39 @@ class Search:
         At which combinations lose against the best rows.
     """
 
-    def __init__(self, rows: Rows, window: Window, price: float) -> None:
-        self.rows, self.window = rows, window
+    def __init__(self, rows: Rows, window: Window, price: float, goal: int) -> None:
+        self.rows, self.window, self.goal = rows, window, goal
         self.limit = bound_at(window, rows.demand, price)
-        score = window.epochs + price * window.above
-        self.columns = np.arange(len(rows))
-        self.best = score.argmax(axis=0)
-        loss = score[self.best, self.columns] - score
-        loss[window.epochs == window.epochs[self.best, self.columns]] = inf  # the same row again
-        self.second = loss.min(axis=0)
-        loss[self.best, self.columns] = 0.0
+        self.best, second = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
+        for block in _blocks(window.epochs):
+            score = window.epochs[:, block] + price * window.above[:, block]
+            self.best[block] = best = score.argmax(axis=0)
+            columns = np.arange(len(best))
+            again = window.epochs[:, block] == window.epochs[:, block][best, columns]
+            second[block] = score[best, columns] - np.where(again, -inf, score).max(axis=0)
+        #: Learners with a choice, in wide windows all.
+        near = second <= self.limit - goal if window.whole.all() else np.ones(len(rows), dtype=np.bool_)
+        self.near, self.second = np.flatnonzero(near), second[near]
+        self.whole, self.top = window.whole[near], np.minimum(rows.most[near], window.end)
+        epochs, above, caps = (table[:, near] for table in (window.epochs, window.above, window.caps))
+        score, best, columns = epochs + price * above, self.best[near], np.arange(len(self.near))
+        loss = score[best, columns] - score
+        loss[epochs == epochs[best, columns]] = inf  # the same row again
+        loss[best, columns] = 0.0
         #: Of each row the epochs, the most and the real capacity, and the loss.
-        self.options = np.stack([window.epochs, window.above, window.caps, loss])
-        self.fixed = self.options[:, self.best, self.columns]
+        self.options = np.stack([epochs, above, caps, loss])
+        self.fixed = self.options[:, best, columns]
+        sure = np.flatnonzero(~near)
+        self.start = np.zeros(4)
+        self.start[0] = window.epochs[self.best[sure], sure].sum()
+        self.start[1:3] = window.caps[self.best[sure], sure].sum()
 
-    def above(self, goal: int) -> tuple[IntArray | None, int]:
+    def result(self) -> tuple[IntArray | None, int]:
         """Find epochs with a sum above the goal, None if there are none; also return what is then proven.
 
         Mostly the bound is met, or nearly. So little less than that is asked for, then less in growing steps.
         """
-        best = None
+        best, goal = None, self.goal
         bound = target = floor(self.limit)
         step = 1 + (bound - goal) // 8
         while bound > goal:
@@ -265,22 +278,34 @@ class Search:
 
     def _combine(self, budget: float) -> tuple[IntArray | None, int, float]:
         """Return the best epochs within a budget of loss, a bound on them, and the least loss left out."""
-        open_, missed = np.flatnonzero(self.second <= budget), inf
+        open_, missed, first = np.flatnonzero(self.second <= budget), inf, np.zeros((2, 1), dtype=np.int64)
+        demand, whole = self.rows.demand, self.whole
+        start = (self.start + self.fixed.sum(axis=1))[:, None]
         if len(open_) > _OPEN:
             open_ = open_[np.argsort(self.second[open_], kind="stable")]
-            open_, missed = open_[:_OPEN], float(self.second[open_[_OPEN]])
-        rest = np.ones(len(self.rows), dtype=np.bool_)
+            open_, more = open_[:_OPEN], open_[_OPEN:]
+            missed = float(self.second[more[0]])
+            if whole.all():  # one of them all may differ, so two are missed
+                missed += float(self.second[more[1]]) if len(more) > 1 else inf
+                i, j = np.nonzero(self.options[3][:, more] <= budget)
+                j = more[j]
+                first = np.concatenate([first, [i, j]], axis=1)
+                start = np.concatenate([start, start + self.options[:, i, j] - self.fixed[:, j]], axis=1)
+                
+        start = start - self.fixed[:, open_].sum(axis=1)[:, None]
+        rest = np.ones(len(self.near), dtype=np.bool_)
         rest[open_] = False
-        start = self.fixed[:, rest].sum(axis=1)[:, None]
         picks = [np.flatnonzero(self.options[3, :, k] <= budget) for k in open_]
         options = [self.options[:, some, k] for some, k in zip(picks, open_, strict=True)]
         forward = _Layers(start, options, budget)
-        missed, demand, whole = min(missed, forward.missed), self.rows.demand, self.window.whole
+        missed = min(missed, forward.missed)
 
         def epochs(chosen: list[int]) -> IntArray:
             rows = self.best.copy()
-            rows[open_] = [some[i] for some, i in zip(picks, chosen, strict=True)]
-            taus: IntArray = self.window.epochs[rows, self.columns]
+            rows[self.near[open_]] = [some[i] for some, i in zip(picks, chosen[1:], strict=True)]
+            if chosen[0]:
+                rows[self.near[first[1, chosen[0]]]] = first[0, chosen[0]]
+            taus: IntArray = self.window.epochs[rows, np.arange(len(rows))]
             return taus
 
         if whole.all():
@@ -305,7 +330,7 @@ class Search:
                 i, j = (int(x) for x in np.unravel_index(int(sums.argmax()), sums.shape))
                 best = float(sums[i, j])
                 if m < n:
-                    behind = backward.trace(int(option[i]), n - 1 - m)[::-1]
+                    behind = backward.trace(int(option[i]), n - 1 - m)[:0:-1]
                     chosen = [*forward.trace(int(parent[i]), m), 0, *behind], int(who[j])
                 else:
                     chosen = forward.trace(i), int(who[j])
@@ -314,23 +339,19 @@ class Search:
         taus, k = epochs(chosen[0]), chosen[1]
         others = int(self.rows.caps(taus).sum()) - int(self.rows.caps(taus)[k])
         one = self.rows.capacities.take(np.array([k]))
-        taus[k] = min(int(one.epochs(max(demand - others, one.least))[0]), int(self._top[k]))
+        taus[k] = min(int(one.epochs(max(demand - others, one.least))[0]), int(self.top[k]))
         good = taus[k] >= self.window.first and int(self.rows.caps(taus).sum()) >= demand
         return (taus if good else None), int(most), missed
 
-    @cached_property
-    def _top(self) -> IntArray:
-        return np.minimum(self.rows.most, self.window.end)
-
     def _free(self, states: FloatArray, who: IntArray, own: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the sums of epochs if one of these learners does all that it can: a bound, and an estimate."""
-        one = self.rows.capacities.take(who)
+        one = self.rows.capacities.take(self.near[who])
         data = np.minimum(one.most, self.rows.demand) * (1 + 1e-12)
         sums = []
         for carried in (1, 2):
             need = self.rows.demand - states[carried][:, None] + own[carried]
             reach = np.floor(one.reach(np.maximum(need, 1.0)) * (1 + 1e-12) + 1e-9)
-            epochs = np.minimum(reach, self._top[who])
+            epochs = np.minimum(reach, self.top[who])
             good = (need <= data) & (epochs >= self.window.first)
             sums.append(np.where(good, states[0][:, None] - own[0] + epochs, 0.0))
         return sums[0], sums[1]
@@ -359,12 +380,12 @@ class _Layers:
             self.missed = min(self.missed, lost)
 
     def trace(self, i: int, layers: int | None = None) -> list[int]:
-        """Return the rows that led to a combination."""
+        """Return from where a combination comes: the start, and a row per learner."""
         rows = []
         for parent, option in self._steps[:layers][::-1]:
             rows.append(int(option[i]))
             i = int(parent[i])
-        return rows[::-1]
+        return [i, *rows[::-1]]
 
 
 def _join(
@@ -376,9 +397,12 @@ def _join(
     """
     every = (some[:, :, None] + more[:, None, :]).reshape(4, -1)
     within = np.flatnonzero(every[3] <= budget)
-    order = within[np.lexsort((-every[0, within], -every[1, within]))]
+    order = within[np.lexsort((every[0, within], every[1, within]))[::-1]]
     sums, missed = every[0, order], inf
-    kept = order[np.concatenate([[True], sums[1:] > np.maximum.accumulate(sums)[:-1]])] if len(order) else order
+    front = np.empty(len(order), dtype=np.bool_)
+    front[:1] = True
+    np.greater(sums[1:], np.maximum.accumulate(sums)[:-1], out=front[1:])
+    kept = order[front]
     if len(kept) > _BEAM:
         kept = kept[np.argpartition(every[3, kept], _BEAM)]
         missed = float(every[3, kept[_BEAM:]].min())
