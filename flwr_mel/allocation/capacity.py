@@ -119,8 +119,8 @@ class Capacities:
     @cached_property
     def _used(self) -> tuple[FloatArray, FloatArray]:
         """The largest shares of time and energy, a row each, that rounding lets a sample use: per epoch, once."""
-        two, one, left = self._limits
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            two, one, left = self._limits
             return two / left[1], one / left[1]
 
     def above(self, epochs: IntArray) -> FloatArray:
@@ -219,17 +219,17 @@ class Capacities:
         found = np.empty((*rows, len(self)), dtype=np.int64)
         for at in range(0, len(self), _BLOCK):  # parts that fit into a processor's cache
             block = slice(at, at + _BLOCK)
-            limits = (a[..., block] for a in self._limits)
+            part = (..., None, block) if rows else (..., block)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                ends = quotient(block, *((a[..., None, :] for a in limits) if rows else limits))
+                ends = quotient(block, *(a[part] for a in self._limits))
             # fmin: 0 / 0 is "nothing left, nothing needed", no limit.
             real = np.fmin(ends[:, 0], ends[:, 1])
             np.minimum(real, most[..., block], out=real)
             low, high = np.maximum(real, 0.0, out=real).astype(np.int64)
             if (open_ := np.nonzero(low < high))[0].size:
                 index = (*open_[:-1], open_[-1] + at)
-                part = self.take(index[-1])
-                low[open_] = largest_each(low[open_], high[open_], partial(fits, part, index))
+                asked = partial(fits, self.take(index[-1]), index)
+                low[open_] = largest_each(low[open_], high[open_], asked)
             found[..., block] = low
         return found
 

@@ -94,9 +94,10 @@ class Rows:
         """Return the rows of a window whose first row all learners can do."""
         top = np.minimum(self.most, end)
         if end - first < (ROWS if len(self) > LARGE else _WHOLE):
-            taus = range(first, end + 1)
-            epochs = np.array([np.minimum(self.most, tau) for tau in taus])
-            caps = np.array([np.where(self.most < tau, self._last, self.caps(tau)) for tau in taus])
+            taus = np.arange(first, end + 1)[:, None]
+            epochs = np.minimum(self.most, taus)
+            caps = np.minimum([self.capacities.at(tau) for tau in range(first, end + 1)], self.demand)
+            np.copyto(caps, self._last, where=epochs < taus)
             return Window(first, end, epochs, caps, caps, np.ones(len(self), dtype=np.bool_))
         bottom = np.full(len(self), first)
         epochs = np.clip(np.stack([bottom, *self._turns, top]), first, top)
@@ -242,7 +243,12 @@ class Search:
             again = window.epochs[:, block] == window.epochs[:, block][best, columns]
             second[block] = score[best, columns] - np.where(again, -inf, score).max(axis=0)
         #: Learners with a choice, in wide windows all.
-        near = second <= self.limit - goal if window.whole.all() else np.ones(len(rows), dtype=np.bool_)
+        near, self.missed = np.ones(len(rows), dtype=np.bool_), inf
+        if window.whole.all():
+            near = second <= self.limit - goal
+            if len(rows) > LARGE:
+                order = np.argpartition(second, LARGE)
+                near[order[LARGE:]], self.missed = False, float(second[order[LARGE]])
         self.near, self.second = np.flatnonzero(near), second[near]
         self.whole, self.top = window.whole[near], np.minimum(rows.most[near], window.end)
         epochs, above, caps = (table[:, near] for table in (window.epochs, window.above, window.caps))
@@ -267,31 +273,32 @@ class Search:
         bound = target = floor(self.limit)
         step = 1 + (bound - goal) // 8
         while bound > goal:
-            found, most, missed = self._combine(self.limit - target)
-            bound = min(bound, max(most, target - 1, -1 if missed == inf else floor(self.limit - missed)))
+            budget = self.limit - target
+            found, most, missed = self._combine(budget)
+            bound = min(bound, max(most, target - 1, floor(self.limit - min(missed, self.limit))))
             if found is not None and int(found.sum()) > goal:
                 best, goal = found, int(found.sum())
-            if missed < inf or target <= goal + 1:
+            if missed <= budget or target <= goal + 1:
                 break
             target, step = max(min(target - step, bound), goal + 1), 2 * step
         return best, bound
 
     def _combine(self, budget: float) -> tuple[IntArray | None, int, float]:
         """Return the best epochs within a budget of loss, a bound on them, and the least loss left out."""
-        open_, missed, first = np.flatnonzero(self.second <= budget), inf, np.zeros((2, 1), dtype=np.int64)
+        open_, missed, first = np.flatnonzero(self.second <= budget), self.missed, np.zeros((2, 1), dtype=np.int64)
         demand, whole = self.rows.demand, self.whole
         start = (self.start + self.fixed.sum(axis=1))[:, None]
         if len(open_) > _OPEN:
             open_ = open_[np.argsort(self.second[open_], kind="stable")]
             open_, more = open_[:_OPEN], open_[_OPEN:]
-            missed = float(self.second[more[0]])
+            lost = float(self.second[more[0]])
             if whole.all():  # one of them all may differ, so two are missed
-                missed += float(self.second[more[1]]) if len(more) > 1 else inf
+                lost += float(self.second[more[1]]) if len(more) > 1 else inf
                 i, j = np.nonzero(self.options[3][:, more] <= budget)
                 j = more[j]
                 first = np.concatenate([first, [i, j]], axis=1)
                 start = np.concatenate([start, start + self.options[:, i, j] - self.fixed[:, j]], axis=1)
-                
+            missed = min(missed, lost)
         start = start - self.fixed[:, open_].sum(axis=1)[:, None]
         rest = np.ones(len(self.near), dtype=np.bool_)
         rest[open_] = False
