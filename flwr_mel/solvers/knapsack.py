@@ -85,34 +85,37 @@ def _by_window(rows: Rows, first: int, last: int, more: int, best: IntArray) -> 
         cells.sort(key=lambda cell: -guesses[cell[1]][1])
         guesses.pop(cells[0][1])
         cells[0] = (cells[0][0] - 1, *cells[0][1:])
-    priced: dict[tuple[int, int], tuple[Window, float]] = {}
+    priced: dict[tuple[int, int], tuple[Window, float] | None] = {}
     while cells and -cells[0][0] > best.sum() and visits:
         visits -= 1
-        bound, a, b = heapq.heappop(cells)
-        found, limit = None, -bound
+        bound, *ends = heapq.heappop(cells)
+        (a, b), found, limit = ends, None, -bound
         if (a, b) not in priced:
             window = rows.window(a, min(b + more, most))
             if a in guesses:
                 price, _ = guesses.pop(a)
             else:
                 price, chosen = find_price(window.epochs, window.caps, rows.demand)
-                priced[a, b] = window, price
-                found = window.epochs[chosen, np.arange(len(rows))] if a == b else None
+                priced[a, b], found = (window, price), window.epochs[chosen, np.arange(len(rows))]
             limit = min(limit, floor(bound_at(window, rows.demand, price)))
-            heapq.heappush(cells, (-limit, a, b))
-        elif a == b:
-            window, price = priced.pop((a, b))
+        elif (last_look := priced[a, b]) is not None:
+            window, price = last_look
             if window.whole.all() or len(rows) <= _FEW or limit > best.sum() * (1 + _CLOSE):
                 found, limit = Search(rows, window, price, int(best.sum())).result()
-            proven = max(proven, min(limit, -bound))
+            limit, priced[a, b] = min(limit, -bound), None
+            if a == b:
+                proven = max(proven, limit)
+                limit = 0
         else:
             middle = (a + b) // 2
-            del priced[a, b]
-            for ends in ((a, middle - 1), (middle, middle), (middle + 1, b)):
-                if ends[0] <= ends[1]:
-                    heapq.heappush(cells, (bound, *ends))
-        if found is not None:
-            found = rows.filled(found, window.end)
+            for part in ((a, middle - 1), (middle, middle), (middle + 1, b)):
+                if part[0] <= part[1]:
+                    heapq.heappush(cells, (bound, *part))
+            limit = 0
+        if limit > best.sum():
+            heapq.heappush(cells, (-limit, a, b))
+        if found is not None and int(np.ptp(found)) <= more:
+            found = rows.filled(found, int(found.min()) + more)
             best = found if found.sum() > best.sum() else best
     return Best(best, max(proven, int(best.sum()), -cells[0][0] if cells else 0))
 
