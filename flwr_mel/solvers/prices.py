@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import floor, inf, sqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ LARGE = 4096
 ROWS, _WHOLE = 6, 24
 #: Learners whose rows are combined, and combinations kept, those that lose least.
 _OPEN, _BEAM = 64, 256
+_PARTS, _TRIED = 128, 3
 #: Entries looked at in one go: what fits into a processor's cache.
 _BLOCK = 65_536
 
@@ -144,12 +146,25 @@ def find_price(epochs: IntArray, caps: IntArray, demand: int) -> tuple[float, In
         settled[open_] = False
         demand -= int(caps[rows, np.arange(learners)][settled].sum())
         epochs, caps = epochs[:, open_], caps[:, open_]
-    at, columns = np.zeros(len(open_), dtype=np.int64), np.arange(len(open_))
-    steps = []
-    worst = np.zeros(len(open_))
+    rate, learner, to, gain, lost = hull(epochs, caps)
+    spare = int(caps[0].sum()) - demand
+    taken = int(np.searchsorted(np.cumsum(lost), spare, side="right"))
+    at = np.zeros(len(open_), dtype=np.int64)
+    at[learner[:taken]] = to[:taken]  # of several steps of a learner the last one counts
+    rows[open_] = at
+    return (1 / float(rate[taken]) if taken < len(rate) else 0.0), rows
+
+
+def hull(epochs: IntArray, caps: FloatArray | IntArray) -> tuple[FloatArray, ...]:
+    """Return the steps along the learners' upper concave hulls, those that lose least per epoch first.
+
+    Of each step the loss per epoch, the learner, the row that it leads to, the epochs gained and the capacity
+    lost.
+    """
+    at, columns = np.zeros(epochs.shape[1], dtype=np.int64), np.arange(epochs.shape[1])
+    worst, steps = np.zeros(len(columns)), [np.zeros((5, 0))]
     while True:
-        gain = epochs - epochs[at, columns]
-        lost = caps[at, columns] - caps
+        gain, lost = epochs - epochs[at, columns], caps[at, columns] - caps
         with np.errstate(divide="ignore", invalid="ignore"):
             rates = np.where(gain > 0, lost / gain, inf)
         to = rates.argmin(axis=0)
@@ -157,18 +172,13 @@ def find_price(epochs: IntArray, caps: IntArray, demand: int) -> tuple[float, In
         some = np.flatnonzero(rate < inf)
         if not len(some):
             break
-        # Never less than the step before, whatever rounding does.
-        worst = np.maximum(worst, rate)
-        steps.append((worst[some], some, to[some], lost[to[some], some]))
+        worst = np.maximum(worst, rate)  # never less than the step before, whatever rounding does
+        there = to[some], some
+        steps.append(np.stack([worst[some], some, to[some], gain[there], lost[there]]))
         at = np.where(rate < inf, to, at)
-    spare = int(caps[0].sum()) - demand
-    rate, learner, to, lost = (np.concatenate(x) for x in zip(*steps, strict=True)) if steps else 4 * (np.zeros(0, dtype=np.int64),)
-    order = np.argsort(rate, kind="stable")
-    taken = int(np.searchsorted(np.cumsum(lost[order]), spare, side="right"))
-    at = np.zeros(len(open_), dtype=np.int64)
-    at[learner[order[:taken]]] = to[order[:taken]]  # of several steps of a learner the last one counts
-    rows[open_] = at
-    return (1 / float(rate[order[taken]]) if taken < len(order) else 0.0), rows
+    every = np.concatenate(steps, axis=1)
+    rate, learner, to, gain, lost = every[:, np.argsort(every[0], kind="stable")]
+    return rate, learner.astype(np.int64), to.astype(np.int64), gain, lost
 
 
 def _enclosed(epochs: IntArray, caps: IntArray, demand: int) -> tuple[IntArray, IntArray] | None:
@@ -265,154 +275,171 @@ class Search:
         self.start[1:3] = window.caps[self.best[sure], sure].sum()
 
     def result(self) -> tuple[IntArray | None, int]:
-        """Find epochs with a sum above the goal, None if there are none; also return what is then proven.
+        """Find epochs with a sum above the goal, None if there are none; also return what is then proven."""
+        return self._nearest() if self.whole.all() else self._widest()
 
-        Mostly the bound is met, or nearly. So little less than that is asked for, then less in growing steps.
+    def _nearest(self) -> tuple[IntArray | None, int]:
+        """Search rows that lose little against the best at the price: mostly the bound is met, or nearly.
+
+        So little less than the bound is asked for, then less in growing steps.
         """
-        best, goal = None, self.goal
+        best, goal, step = None, self.goal, 1
         bound = target = floor(self.limit)
-        step = 1 + (bound - goal) // 8
         while bound > goal:
             budget = self.limit - target
-            found, most, missed = self._combine(budget)
+            found, missed = self._combine(budget)
+            most = goal if found is None else int(found.sum())
             bound = min(bound, max(most, target - 1, floor(self.limit - min(missed, self.limit))))
-            if found is not None and int(found.sum()) > goal:
-                best, goal = found, int(found.sum())
+            if most > goal:
+                best, goal = found, most
             if missed <= budget or target <= goal + 1:
                 break
             target, step = max(min(target - step, bound), goal + 1), 2 * step
         return best, bound
 
-    def _combine(self, budget: float) -> tuple[IntArray | None, int, float]:
-        """Return the best epochs within a budget of loss, a bound on them, and the least loss left out."""
+    def _combine(self, budget: float) -> tuple[IntArray | None, float]:
+        """Return the best epochs within a budget of loss, and the least loss of what was left out."""
         open_, missed, first = np.flatnonzero(self.second <= budget), self.missed, np.zeros((2, 1), dtype=np.int64)
-        demand, whole = self.rows.demand, self.whole
         start = (self.start + self.fixed.sum(axis=1))[:, None]
         if len(open_) > _OPEN:
             open_ = open_[np.argsort(self.second[open_], kind="stable")]
             open_, more = open_[:_OPEN], open_[_OPEN:]
-            lost = float(self.second[more[0]])
-            if whole.all():  # one of them all may differ, so two are missed
-                lost += float(self.second[more[1]]) if len(more) > 1 else inf
-                i, j = np.nonzero(self.options[3][:, more] <= budget)
-                j = more[j]
-                first = np.concatenate([first, [i, j]], axis=1)
-                start = np.concatenate([start, start + self.options[:, i, j] - self.fixed[:, j]], axis=1)
-            missed = min(missed, lost)
-        start = start - self.fixed[:, open_].sum(axis=1)[:, None]
-        rest = np.ones(len(self.near), dtype=np.bool_)
-        rest[open_] = False
+            # One of all the others may differ, so what is missed are two.
+            missed = min(missed, float(self.second[more[0]] + (self.second[more[1]] if len(more) > 1 else inf)))
+            i, j = np.nonzero(self.options[3][:, more] <= budget)
+            j = more[j]
+            first = np.concatenate([first, [i, j]], axis=1)
+            start = np.concatenate([start, start + self.options[:, i, j] - self.fixed[:, j]], axis=1)
+        states = start - self.fixed[:, open_].sum(axis=1)[:, None]
         picks = [np.flatnonzero(self.options[3, :, k] <= budget) for k in open_]
-        options = [self.options[:, some, k] for some, k in zip(picks, open_, strict=True)]
-        forward = _Layers(start, options, budget)
-        missed = min(missed, forward.missed)
+        steps = []
+        for some, k in zip(picks, open_, strict=True):
+            states, parent = _front(_joined(states, self.options[:, some, k]), budget=budget)
+            if states.shape[1] > _BEAM:
+                kept = np.argpartition(states[3], _BEAM)
+                missed = min(missed, float(states[3, kept[_BEAM:]].min()))
+                states, parent = states[:, kept[:_BEAM]], parent[kept[:_BEAM]]
+            steps.append(parent)
+        sums = np.where(states[2] >= self.rows.demand, states[0], 0.0)
+        at = int(sums.argmax())
+        if not sums[at]:
+            return None, missed
+        rows = self.best.copy()
+        for some, k, parent in zip(picks[::-1], open_[::-1], steps[::-1], strict=True):
+            at, pick = divmod(int(parent[at]), len(some))
+            rows[self.near[k]] = some[pick]
+        if at:
+            rows[self.near[first[1, at]]] = first[0, at]
+        return self.window.epochs[rows, np.arange(len(rows))], missed
 
-        def epochs(chosen: list[int]) -> IntArray:
-            rows = self.best.copy()
-            rows[self.near[open_]] = [some[i] for some, i in zip(picks, chosen[1:], strict=True)]
-            if chosen[0]:
-                rows[self.near[first[1, chosen[0]]]] = first[0, chosen[0]]
-            taus: IntArray = self.window.epochs[rows, np.arange(len(rows))]
-            return taus
+    def _widest(self) -> tuple[IntArray | None, int]:
+        """Combine the rows of learners one after the other; the relaxation bounds what the others add.
 
-        if whole.all():
-            sums = np.where(forward.states[-1][2] >= demand, forward.states[-1][0], 0.0)
-            i = int(sums.argmax())
-            return (epochs(forward.trace(i)) if sums[i] else None), int(sums[i]), missed
-        backward = _Layers(np.zeros((4, 1)), options[::-1], budget)
-        missed, n = min(missed, backward.missed), len(open_)
-        most, best, chosen = 0.0, 0.0, None
-        free = np.flatnonzero(rest & ~whole)
-        for m in [*np.flatnonzero(~whole[open_]).tolist(), n]:
-            # One learner is free: of those with a choice the m-th, at last any of the others.
-            who = open_[m : m + 1] if m < n else free
-            if m < n:
-                states, parent, option, lost = _join(forward.states[m], backward.states[n - 1 - m], budget)
-                missed = min(missed, lost)
+        One learner at most does a number of epochs between its rows.
+        """
+        first, goal, demand = self.window.first, self.goal, self.rows.demand
+        budget = self.limit - goal - 1
+        epochs, above = self.options[0], self.options[1]
+        open_ = np.argsort(-np.ptp(epochs, axis=0), kind="stable")[:_OPEN]
+        # Between the rows: stretches, from the first one's capacity to the last one's epochs.
+        ends = first + (np.arange(_PARTS + 1)[:, None] * (self.top - first + 1)) // _PARTS
+        part = self.rows.capacities.take(self.near)
+        between = np.minimum(part.above(ends[:-1]), demand)
+        _, learner, _, gains, losses = hull(epochs, above)
+        left = np.ones(len(self.near), dtype=np.bool_)
+        none = np.zeros((4, 0))
+        sets, missed, steps = [np.zeros((4, 1)), none], 0.0, []
+        for k in open_:
+            left[k] = False
+            some = left[learner]
+            room, more = (np.concatenate([[0.0], np.cumsum(x[some])]) for x in (losses, gains))
+            at, base = above[0, left].sum() - demand, epochs[0, left].sum()
+
+            def most(states: FloatArray, room: FloatArray = room, more: FloatArray = more, at: float = at, base: float = base) -> FloatArray:
+                spare = states[1] + at
+                total: FloatArray = states[0] + base + np.interp(spare, room, more)
+                return np.where(spare >= -1e-12 * demand, total * (1 + 1e-12), -inf)
+
+            rows = np.flatnonzero(self.options[3, :, k] <= budget)
+            own = np.zeros((4, len(rows)))
+            own[:2] = self.options[:2, rows, k]
+            inside = np.flatnonzero(ends[:-1, k] < ends[1:, k]) if not self.whole[k] else np.zeros(0, dtype=np.int64)
+            free = np.zeros((4, len(inside)))
+            free[:] = ends[inside + 1, k] - 1, between[inside, k], np.full(len(inside), k), inside
+            split = sets[1].shape[1] * len(rows)
+            joined = [_joined(sets[0], own), np.concatenate([_joined(sets[1], own), _joined(sets[0], free)], axis=1)]
+            sets, parents = [], []
+            for states in joined:
+                bounds = most(states)
+                kept = np.flatnonzero(bounds >= goal + 1)
+                states, parent = _front(states[:, kept])
+                parent = kept[parent]
+                if states.shape[1] > _BEAM:
+                    order = np.argpartition(-bounds[parent], _BEAM)
+                    missed = max(missed, float(bounds[parent[order[_BEAM:]]].max()))
+                    states, parent = states[:, order[:_BEAM]], parent[order[:_BEAM]]
+                sets.append(states)
+                parents.append(parent)
+            steps.append((rows, inside, parents, split))
+        bounds = [most(states) for states in sets]
+        if not left.any() and len(bounds[1]):
+            # Nothing is left open but the learner between its rows.
+            who, at = sets[1][2:].astype(np.int64)
+            need = demand - sets[1][1] + between[at, who]
+            reach = self.rows.capacities.take(self.near[who]).reach(np.maximum(need, 1.0))
+            reach = np.minimum(np.floor(reach * (1 + 1e-12) + 1e-9), ends[at + 1, who] - 1)
+            bounds[1] = np.where(reach >= ends[at, who], sets[1][0] - ends[at + 1, who] + 1 + reach, -inf)
+        best = None
+        for flag in (0, 1):
+            for i in np.argsort(-bounds[flag])[:_TRIED].tolist():
+                taus = self._repaired(self._traced(open_, steps, flag, i, ends), left)
+                if taus is not None and int(taus.sum()) > goal:
+                    best, goal = taus, int(taus.sum())
+        return best, max(goal, floor(max(missed, *(b.max(initial=0.0) for b in bounds))))
+
+    def _traced(self, open_: IntArray, steps: list[Any], flag: int, i: int, ends: IntArray) -> IntArray:
+        """Return the epochs that led to a state, the least where nothing is chosen."""
+        taus = self.window.epochs[0].copy()
+        for k, (rows, inside, parents, split) in zip(open_[::-1], steps[::-1], strict=True):
+            i = int(parents[flag][i])
+            if flag and i >= split:
+                i, pick = divmod(i - split, len(inside))
+                flag, taus[k] = 0, ends[inside[pick], k]
             else:
-                states = forward.states[n]
-            bound, sums = self._free(states, who, self.fixed[:, who] * (m == n))
-            most = max(most, float(bound.max(initial=0.0)))
-            if sums.max(initial=0.0) > best:
-                i, j = (int(x) for x in np.unravel_index(int(sums.argmax()), sums.shape))
-                best = float(sums[i, j])
-                if m < n:
-                    behind = backward.trace(int(option[i]), n - 1 - m)[:0:-1]
-                    chosen = [*forward.trace(int(parent[i]), m), 0, *behind], int(who[j])
-                else:
-                    chosen = forward.trace(i), int(who[j])
-        if chosen is None:
-            return None, int(most), missed
-        taus, k = epochs(chosen[0]), chosen[1]
-        others = int(self.rows.caps(taus).sum()) - int(self.rows.caps(taus)[k])
-        one = self.rows.capacities.take(np.array([k]))
-        taus[k] = min(int(one.epochs(max(demand - others, one.least))[0]), int(self.top[k]))
-        good = taus[k] >= self.window.first and int(self.rows.caps(taus).sum()) >= demand
-        return (taus if good else None), int(most), missed
+                i, pick = divmod(i, len(rows))
+                taus[k] = self.window.epochs[rows[pick], k]
+        return taus
 
-    def _free(self, states: FloatArray, who: IntArray, own: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the sums of epochs if one of these learners does all that it can: a bound, and an estimate."""
-        one = self.rows.capacities.take(self.near[who])
-        data = np.minimum(one.most, self.rows.demand) * (1 + 1e-12)
-        sums = []
-        for carried in (1, 2):
-            need = self.rows.demand - states[carried][:, None] + own[carried]
-            reach = np.floor(one.reach(np.maximum(need, 1.0)) * (1 + 1e-12) + 1e-9)
-            epochs = np.minimum(reach, self.top[who])
-            good = (need <= data) & (epochs >= self.window.first)
-            sums.append(np.where(good, states[0][:, None] - own[0] + epochs, 0.0))
-        return sums[0], sums[1]
+    def _repaired(self, taus: IntArray, left: npt.NDArray[np.bool_]) -> IntArray | None:
+        """Choose rows for the learners left open; then one learner carries what floors have lost."""
+        rows, window, caps = self.rows, self.window, self.rows.caps(taus)
+        need = rows.demand - int(caps[~left].sum())
+        if left.any() and int(caps[left].sum()) >= need:
+            epochs = window.epochs[:, left]
+            _, chosen = find_price(epochs, window.caps[:, left], need)
+            taus[left] = epochs[chosen, np.arange(len(chosen))]
+            caps = rows.caps(taus)
+        short = rows.demand - int(caps.sum())
+        if short > 0:
+            lower = rows.capacities.epochs(np.minimum(caps + short, rows.demand))
+            lower = np.where(rows.caps(np.maximum(lower, 1)) >= caps + short, lower, 0)
+            k = int(np.where(lower >= window.first, lower - taus, -(2**60)).argmax())
+            if lower[k] < window.first:
+                return None
+            taus[k] = lower[k]
+        return taus
+def _joined(some: FloatArray, more: FloatArray) -> FloatArray:
+    """Add all to all."""
+    joined: FloatArray = (some[:, :, None] + more[:, None, :]).reshape(len(some), -1)
+    return joined
 
 
-class _Layers:
-    """Combinations of the rows of more and more learners.
-
-    Parameters
-    ----------
-    start : array
-        What is fixed: epochs, the most and the real capacity, and the loss.
-    options : list of arrays
-        Per learner, the same of its rows.
-    budget : float
-        The largest loss.
-    """
-
-    def __init__(self, start: FloatArray, options: list[FloatArray], budget: float) -> None:
-        self.states, self.missed = [start], inf
-        self._steps: list[tuple[IntArray, IntArray]] = []
-        for own in options:
-            states, parent, option, lost = _join(self.states[-1], own, budget)
-            self.states.append(states)
-            self._steps.append((parent, option))
-            self.missed = min(self.missed, lost)
-
-    def trace(self, i: int, layers: int | None = None) -> list[int]:
-        """Return from where a combination comes: the start, and a row per learner."""
-        rows = []
-        for parent, option in self._steps[:layers][::-1]:
-            rows.append(int(option[i]))
-            i = int(parent[i])
-        return [i, *rows[::-1]]
-
-
-def _join(
-    some: FloatArray, more: FloatArray, budget: float
-) -> tuple[FloatArray, IntArray, IntArray, float]:
-    """Combine all with all within the budget; return also from what, and the least loss of those left out.
-
-    Those that another one exceeds in epochs and capacity are of no use.
-    """
-    every = (some[:, :, None] + more[:, None, :]).reshape(4, -1)
-    within = np.flatnonzero(every[3] <= budget)
-    order = within[np.lexsort((every[0, within], every[1, within]))[::-1]]
-    sums, missed = every[0, order], inf
+def _front(states: FloatArray, budget: float = inf) -> tuple[FloatArray, IntArray]:
+    """Return the states within the budget that no other one exceeds in epochs and capacity, and their places."""
+    order = np.flatnonzero(states[3] <= budget)
+    order = order[np.lexsort((states[0, order], states[1, order]))[::-1]]
+    sums = states[0, order]
     front = np.empty(len(order), dtype=np.bool_)
     front[:1] = True
     np.greater(sums[1:], np.maximum.accumulate(sums)[:-1], out=front[1:])
-    kept = order[front]
-    if len(kept) > _BEAM:
-        kept = kept[np.argpartition(every[3, kept], _BEAM)]
-        missed = float(every[3, kept[_BEAM:]].min())
-        kept = kept[:_BEAM]
-    parent, option = np.divmod(kept, more.shape[1])
-    return every[:, kept], parent, option, missed
+    return states[:, order[front]], order[front]
