@@ -102,6 +102,7 @@ def _by_window(rows: Rows, first: int, last: int, more: int, best: IntArray) -> 
             window, price = last_look
             if window.whole.all() or len(rows) <= _FEW or limit > best.sum() * (1 + _CLOSE):
                 found, limit = Search(rows, window, price, int(best.sum())).result()
+                visits = max(visits - 5, 1)
             limit, priced[a, b] = min(limit, -bound), None
             if a == b:
                 proven = max(proven, limit)

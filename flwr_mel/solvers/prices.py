@@ -31,7 +31,7 @@ LARGE = 4096
 ROWS, _WHOLE = 6, 24
 #: Learners whose rows are combined, and combinations kept, those that lose least.
 _OPEN, _BEAM = 64, 256
-_PARTS, _TRIED = 128, 3
+_PARTS, _TRIED, _THIN = 128, 3, 5e-3
 #: Entries looked at in one go: what fits into a processor's cache.
 _BLOCK = 65_536
 
@@ -106,10 +106,13 @@ class Rows:
         above = np.minimum(self.capacities.above(epochs), self.demand)
         least, most = self.caps(top), self.caps(first)
         # Few epochs, or few samples: then all of them.
-        step = np.arange(ROWS)[:, None]
-        short, low = top - first < ROWS, most - least < ROWS
+        limit = ROWS if len(self) > LARGE else _WHOLE
+        short, low = top - first < limit, most - least < limit
         whole = short | low
         if whole.any():
+            step = np.arange(limit)[:, None]
+            epochs = np.concatenate([epochs, np.broadcast_to(top, (limit - ROWS, len(self)))])
+            above = np.minimum(self.capacities.above(epochs), self.demand)
             epochs = np.where(short, np.minimum(first + step, top), epochs)
             by_sample = np.maximum(most - step, least)
             epochs = np.where(low, np.minimum(self.capacities.epochs(by_sample), top), epochs)
@@ -254,7 +257,7 @@ class Search:
             second[block] = score[best, columns] - np.where(again, -inf, score).max(axis=0)
         #: Learners with a choice, in wide windows all.
         near, self.missed = np.ones(len(rows), dtype=np.bool_), inf
-        if window.whole.all():
+        if window.end - window.first < _WHOLE and window.whole.all():
             near = second <= self.limit - goal
             if len(rows) > LARGE:
                 order = np.argpartition(second, LARGE)
@@ -276,7 +279,8 @@ class Search:
 
     def result(self) -> tuple[IntArray | None, int]:
         """Find epochs with a sum above the goal, None if there are none; also return what is then proven."""
-        return self._nearest() if self.whole.all() else self._widest()
+        near = self.window.end - self.window.first < _WHOLE
+        return self._nearest() if near and self.whole.all() else self._widest()
 
     def _nearest(self) -> tuple[IntArray | None, int]:
         """Search rows that lose little against the best at the price: mostly the bound is met, or nearly.
@@ -314,7 +318,10 @@ class Search:
         picks = [np.flatnonzero(self.options[3, :, k] <= budget) for k in open_]
         steps = []
         for some, k in zip(picks, open_, strict=True):
-            states, parent = _front(_joined(states, self.options[:, some, k]), budget=budget)
+            states = _joined(states, self.options[:, some, k])
+            good = np.flatnonzero(states[3] <= budget)
+            states, parent = _front(states[:, good])
+            parent = good[parent]
             if states.shape[1] > _BEAM:
                 kept = np.argpartition(states[3], _BEAM)
                 missed = min(missed, float(states[3, kept[_BEAM:]].min()))
@@ -335,79 +342,79 @@ class Search:
     def _widest(self) -> tuple[IntArray | None, int]:
         """Combine the rows of learners one after the other; the relaxation bounds what the others add.
 
-        One learner at most does a number of epochs between its rows.
+        At most one learner does a number of epochs between its rows. These come in stretches: each counts the
+        epochs of its end and the capacity of its beginning.
         """
-        first, goal, demand = self.window.first, self.goal, self.rows.demand
+        goal, demand, who = self.goal, self.rows.demand, np.arange(len(self.near))
         budget = self.limit - goal - 1
-        epochs, above = self.options[0], self.options[1]
-        open_ = np.argsort(-np.ptp(epochs, axis=0), kind="stable")[:_OPEN]
-        # Between the rows: stretches, from the first one's capacity to the last one's epochs.
-        ends = first + (np.arange(_PARTS + 1)[:, None] * (self.top - first + 1)) // _PARTS
-        part = self.rows.capacities.take(self.near)
-        between = np.minimum(part.above(ends[:-1]), demand)
+        epochs, above = self.options[:2]
+        ends = self.window.first + (np.arange(_PARTS + 1)[:, None] * (self.top - self.window.first + 1)) // _PARTS
+        between = np.minimum(self.rows.capacities.take(self.near).above(ends[:-1]), demand)
+        within = (ends[:-1] < ends[1:]) & ~self.whole
+        open_ = np.flatnonzero(self.second <= budget)
+        left, fixed = np.zeros(len(who), dtype=np.bool_), self.second > budget
+        open_ = open_[np.argsort(-np.ptp(epochs[:, open_], axis=0), kind="stable")]
+        left[open_] = True
         _, learner, _, gains, losses = hull(epochs, above)
-        left = np.ones(len(self.near), dtype=np.bool_)
-        none = np.zeros((4, 0))
-        sets, missed, steps = [np.zeros((4, 1)), none], 0.0, []
-        for k in open_:
-            left[k] = False
-            some = left[learner]
-            room, more = (np.concatenate([[0.0], np.cumsum(x[some])]) for x in (losses, gains))
-            at, base = above[0, left].sum() - demand, epochs[0, left].sum()
-
-            def most(states: FloatArray, room: FloatArray = room, more: FloatArray = more, at: float = at, base: float = base) -> FloatArray:
-                spare = states[1] + at
-                total: FloatArray = states[0] + base + np.interp(spare, room, more)
-                return np.where(spare >= -1e-12 * demand, total * (1 + 1e-12), -inf)
-
+        sets = [np.zeros((4, 1)), np.zeros((4, 0))]
+        sets[0][:2] = self.fixed[:2, fixed].sum(axis=1)[:, None]
+        missed, layers, width = 0.0, [], _THIN * goal / max(len(open_), 1)
+        for k in [*open_[:_OPEN].tolist(), -1]:
+            own, some = np.zeros((4, 1)), fixed
             rows = np.flatnonzero(self.options[3, :, k] <= budget)
-            own = np.zeros((4, len(rows)))
-            own[:2] = self.options[:2, rows, k]
-            inside = np.flatnonzero(ends[:-1, k] < ends[1:, k]) if not self.whole[k] else np.zeros(0, dtype=np.int64)
-            free = np.zeros((4, len(inside)))
-            free[:] = ends[inside + 1, k] - 1, between[inside, k], np.full(len(inside), k), inside
-            split = sets[1].shape[1] * len(rows)
-            joined = [_joined(sets[0], own), np.concatenate([_joined(sets[1], own), _joined(sets[0], free)], axis=1)]
-            sets, parents = [], []
-            for states in joined:
-                bounds = most(states)
-                kept = np.flatnonzero(bounds >= goal + 1)
-                states, parent = _front(states[:, kept])
-                parent = kept[parent]
-                if states.shape[1] > _BEAM:
-                    order = np.argpartition(-bounds[parent], _BEAM)
-                    missed = max(missed, float(bounds[parent[order[_BEAM:]]].max()))
-                    states, parent = states[:, order[:_BEAM]], parent[order[:_BEAM]]
+            if k >= 0:
+                left[k] = False
+                own, some = np.zeros((4, len(rows))), who == k
+                own[:2] = self.options[:2, rows, k]
+            at, one = np.nonzero(within & some)
+            free = np.stack([ends[at + 1, one] - 1, between[at, one], one, at])
+            if k < 0:
+                free[:2] -= self.fixed[:2, one]
+            room, more = (np.concatenate([[0.0], np.cumsum(x[left[learner]])]) for x in (losses, gains))
+            split = sets[1].shape[1] * own.shape[1]
+            every = _joined(sets[0], own), np.concatenate([_joined(sets[1], own), _joined(sets[0], free)], axis=1)
+            sets, parents, bounds = [], [], []
+            for states in every:
+                spare = states[1] + above[0, left].sum() - demand * (1 - 1e-12)
+                most = states[0] + epochs[0, left].sum() + np.interp(spare, room, more)
+                good = np.flatnonzero((spare >= 0) & (most >= goal + 1))
+                states, parent = _front(states[:, good], width)
+                parent = good[parent]
+                if len(parent) > 4 * _BEAM:
+                    order = np.argpartition(-most[parent], 4 * _BEAM)
+                    missed = max(missed, float(most[parent[order[4 * _BEAM :]]].max()))
+                    states, parent = states[:, order[: 4 * _BEAM]], parent[order[: 4 * _BEAM]]
                 sets.append(states)
                 parents.append(parent)
-            steps.append((rows, inside, parents, split))
-        bounds = [most(states) for states in sets]
-        if not left.any() and len(bounds[1]):
-            # Nothing is left open but the learner between its rows.
-            who, at = sets[1][2:].astype(np.int64)
-            need = demand - sets[1][1] + between[at, who]
-            reach = self.rows.capacities.take(self.near[who]).reach(np.maximum(need, 1.0))
-            reach = np.minimum(np.floor(reach * (1 + 1e-12) + 1e-9), ends[at + 1, who] - 1)
-            bounds[1] = np.where(reach >= ends[at, who], sets[1][0] - ends[at + 1, who] + 1 + reach, -inf)
+                bounds.append(most[parent] + states[0] - every[len(sets) - 1][0, parent])
+            layers.append((k, rows, own.shape[1], one, ends[at, one], parents, split))
+        if not left.any() and len(bounds[1]):  # all that is open are the epochs of the learner between its rows
+            one, at = sets[1][2:].astype(np.int64)
+            need = np.maximum(demand - sets[1][1] + between[at, one], 1.0)
+            reach = self.rows.capacities.take(self.near[one]).reach(need) * (1 + 1e-12) + 1e-9
+            last = ends[at + 1, one] - 1
+            bounds[1] = np.where(reach >= ends[at, one], bounds[1] - last + np.minimum(np.floor(reach), last), -inf)
         best = None
         for flag in (0, 1):
             for i in np.argsort(-bounds[flag])[:_TRIED].tolist():
-                taus = self._repaired(self._traced(open_, steps, flag, i, ends), left)
+                taus = self._repaired(self._traced(layers, flag, i), left)
                 if taus is not None and int(taus.sum()) > goal:
                     best, goal = taus, int(taus.sum())
         return best, max(goal, floor(max(missed, *(b.max(initial=0.0) for b in bounds))))
 
-    def _traced(self, open_: IntArray, steps: list[Any], flag: int, i: int, ends: IntArray) -> IntArray:
+    def _traced(self, layers: list[Any], flag: int, i: int) -> IntArray:
         """Return the epochs that led to a state, the least where nothing is chosen."""
-        taus = self.window.epochs[0].copy()
-        for k, (rows, inside, parents, split) in zip(open_[::-1], steps[::-1], strict=True):
+        columns = np.arange(len(self.near))
+        taus = np.where(self.second > self.limit - self.goal - 1, self.fixed[0], self.window.first).astype(np.int64)
+        for k, rows, size, one, ends, parents, split in layers[::-1]:
             i = int(parents[flag][i])
             if flag and i >= split:
-                i, pick = divmod(i - split, len(inside))
-                flag, taus[k] = 0, ends[inside[pick], k]
+                i, pick = divmod(i - split, len(one))
+                flag, taus[one[pick]] = 0, ends[pick]
             else:
-                i, pick = divmod(i, len(rows))
-                taus[k] = self.window.epochs[rows[pick], k]
+                i, pick = divmod(i, size)
+                if k >= 0:
+                    taus[k] = self.window.epochs[rows[pick], columns[k]]
         return taus
 
     def _repaired(self, taus: IntArray, left: npt.NDArray[np.bool_]) -> IntArray | None:
@@ -434,12 +441,20 @@ def _joined(some: FloatArray, more: FloatArray) -> FloatArray:
     return joined
 
 
-def _front(states: FloatArray, budget: float = inf) -> tuple[FloatArray, IntArray]:
-    """Return the states within the budget that no other one exceeds in epochs and capacity, and their places."""
-    order = np.flatnonzero(states[3] <= budget)
-    order = order[np.lexsort((states[0, order], states[1, order]))[::-1]]
+def _front(states: FloatArray, width: float = 0.0) -> tuple[FloatArray, IntArray]:
+    """Return the states that no other one exceeds in epochs and capacity, and their places.
+
+    Of many, only the one with the most capacity in each interval of epochs, with the most epochs there.
+    """
+    order = np.lexsort((states[0], states[1]))[::-1]
     sums = states[0, order]
     front = np.empty(len(order), dtype=np.bool_)
     front[:1] = True
     np.greater(sums[1:], np.maximum.accumulate(sums)[:-1], out=front[1:])
-    return states[:, order[front]], order[front]
+    order, sums = order[front], sums[front]
+    states = states[:, order]
+    if width and len(order) > _BEAM:
+        new = np.flatnonzero(np.diff(np.floor(sums / width), prepend=-1.0))
+        states, order = states[:, new], order[new]
+        states[0] = sums[np.append(new[1:], len(sums)) - 1]
+    return states, order
