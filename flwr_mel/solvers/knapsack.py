@@ -28,7 +28,7 @@ _FEW, _SMALL = 64, 4_000_000
 #: Steps of a programme that also counts the participants.
 _MOST_STEPS = 30_000_000
 #: Windows that are bounded one by one, and bounds in all.
-_APART, _VISITS = 8, 200
+_APART, _VISITS, _SEARCH = 8, 200, 5
 #: In large fleets a wide window is not searched when its bound is as near as this share.
 _CLOSE = 1e-3
 #: In tables: a row that the learner cannot reach.
@@ -78,18 +78,25 @@ def _by_window(rows: Rows, first: int, last: int, more: int, best: IntArray) -> 
     """
     most, proven, visits = int(rows.most.max()), 0, _VISITS
     apart = last - first < _APART
-    ranges = [(t, t) for t in range(first, last + 1)] if apart else [(first, last)]
-    cells = [(-int(rows.most.sum()), *ends) for ends in ranges]
-    guesses = _guesses(rows, ranges, more) if len(rows) > LARGE and apart else {}
+    cells: list[tuple[int, int, int, int]] = []  # minus the bound, windows after the first, first and last window
+
+    def split(bound: int, a: int, b: int, parts: int) -> None:
+        ends = sorted({int(t) for t in np.linspace(a, b, parts)})
+        for t, after in zip(ends, [*ends[1:], b + 1], strict=True):
+            heapq.heappush(cells, (bound, 0, t, t))
+            if t + 1 < after:
+                heapq.heappush(cells, (bound, after - t - 2, t + 1, after - 1))
+
+    split(-int(rows.most.sum()), first, last, _APART if apart else 3)
+    guesses = _guesses(rows, first, last, more) if len(rows) > LARGE and apart else {}
     if guesses:  # the window with the largest bound in a sample is the first
-        cells.sort(key=lambda cell: -guesses[cell[1]][1])
-        guesses.pop(cells[0][1])
+        cells.sort(key=lambda cell: -guesses[cell[2]][1])
+        guesses.pop(cells[0][2])
         cells[0] = (cells[0][0] - 1, *cells[0][1:])
     priced: dict[tuple[int, int], tuple[Window, float] | None] = {}
-    while cells and -cells[0][0] > best.sum() and visits:
-        visits -= 1
-        bound, *ends = heapq.heappop(cells)
-        (a, b), found, limit = ends, None, -bound
+    while cells and -cells[0][0] > best.sum() and visits > 0:
+        bound, size, a, b = heapq.heappop(cells)
+        found, limit, visits = None, -bound, visits - 1
         if (a, b) not in priced:
             window = rows.window(a, min(b + more, most))
             if a in guesses:
@@ -98,38 +105,34 @@ def _by_window(rows: Rows, first: int, last: int, more: int, best: IntArray) -> 
                 price, chosen = find_price(window.epochs, window.caps, rows.demand)
                 priced[a, b], found = (window, price), window.epochs[chosen, np.arange(len(rows))]
             limit = min(limit, floor(bound_at(window, rows.demand, price)))
-        elif (last_look := priced[a, b]) is not None:
-            window, price = last_look
-            if window.whole.all() or len(rows) <= _FEW or limit > best.sum() * (1 + _CLOSE):
+        elif (look := priced[a, b]) is not None:
+            window, price = look
+            if window.narrow or len(rows) <= _FEW or limit > best.sum() * (1 + _CLOSE):
                 found, limit = Search(rows, window, price, int(best.sum())).result()
-                visits = max(visits - 5, 1)
+                visits -= _SEARCH * (1 + len(rows) // 32 if not window.narrow else 1)
             limit, priced[a, b] = min(limit, -bound), None
-            if a == b:
-                proven = max(proven, limit)
-                limit = 0
+            if not size:
+                proven, limit = max(proven, limit), 0
         else:
-            middle = (a + b) // 2
-            for part in ((a, middle - 1), (middle, middle), (middle + 1, b)):
-                if part[0] <= part[1]:
-                    heapq.heappush(cells, (bound, *part))
+            split(bound, a, b, 3)
             limit = 0
         if limit > best.sum():
-            heapq.heappush(cells, (-limit, a, b))
+            heapq.heappush(cells, (-limit, size, a, b))
         if found is not None and int(np.ptp(found)) <= more:
             found = rows.filled(found, int(found.min()) + more)
             best = found if found.sum() > best.sum() else best
     return Best(best, max(proven, int(best.sum()), -cells[0][0] if cells else 0))
 
 
-def _guesses(rows: Rows, ranges: list[tuple[int, int]], more: int) -> dict[int, tuple[float, float]]:
+def _guesses(rows: Rows, first: int, last: int, more: int) -> dict[int, tuple[float, float]]:
     """Return a price and the bound at it for every window, from a sample of the learners."""
     some = sample(len(rows))
     few = Rows(rows.capacities.take(some), rows.demand * len(some) // len(rows))
     found = {}
-    for first, _ in ranges:
-        window = few.window(first, min(first + more, int(rows.most.max())))
+    for t in range(first, last + 1):
+        window = few.window(t, min(t + more, int(rows.most.max())))
         price, _ = find_price(window.epochs, window.caps, few.demand)
-        found[first] = price, bound_at(window, few.demand, price)
+        found[t] = price, bound_at(window, few.demand, price)
     return found
 
 

@@ -28,7 +28,7 @@ from flwr_mel.allocation.capacity import Capacities
 #: From this many learners on a sample of them shows where the price is.
 LARGE = 4096
 #: The most rows of a learner that are looked at in a wide window, and all rows of a window in small fleets.
-ROWS, _WHOLE = 6, 24
+ROWS, _WHOLE, _SAMPLES = 6, 24, 2000
 #: Learners whose rows are combined, and combinations kept, those that lose least.
 _OPEN, _BEAM = 64, 256
 _PARTS, _TRIED, _THIN = 128, 3, 5e-3
@@ -58,6 +58,11 @@ class Window:
     caps: IntArray
     above: IntArray | FloatArray
     whole: npt.NDArray[np.bool_]
+
+    @property
+    def narrow(self) -> bool:
+        """Whether all rows are here because they are few."""
+        return self.end - self.first < _WHOLE and bool(self.whole.all())
 
 
 class Rows:
@@ -106,16 +111,17 @@ class Rows:
         above = np.minimum(self.capacities.above(epochs), self.demand)
         least, most = self.caps(top), self.caps(first)
         # Few epochs, or few samples: then all of them.
-        limit = ROWS if len(self) > LARGE else _WHOLE
-        short, low = top - first < limit, most - least < limit
-        whole = short | low
+        many = ROWS if len(self) > LARGE else _WHOLE
+        samples = most - least <= top - first
+        count = np.where(samples, most - least, top - first)
+        whole = count < np.where(samples, max(many, _SAMPLES // len(self)), many)
         if whole.any():
-            step = np.arange(limit)[:, None]
-            epochs = np.concatenate([epochs, np.broadcast_to(top, (limit - ROWS, len(self)))])
+            step = np.arange(max(int(count[whole].max()) + 1, ROWS))[:, None]
+            epochs = np.concatenate([epochs, np.broadcast_to(top, (len(step) - ROWS, len(self)))])
             above = np.minimum(self.capacities.above(epochs), self.demand)
-            epochs = np.where(short, np.minimum(first + step, top), epochs)
-            by_sample = np.maximum(most - step, least)
-            epochs = np.where(low, np.minimum(self.capacities.epochs(by_sample), top), epochs)
+            epochs = np.where(whole & ~samples, np.minimum(first + step, top), epochs)
+            by_sample = np.minimum(self.capacities.epochs(np.maximum(most - step, least)), top)
+            epochs = np.where(whole & samples, by_sample, epochs)
         caps = self.caps(epochs)
         return Window(first, end, epochs, caps, np.where(whole, caps, np.maximum(above, caps)), whole)
 
@@ -257,7 +263,7 @@ class Search:
             second[block] = score[best, columns] - np.where(again, -inf, score).max(axis=0)
         #: Learners with a choice, in wide windows all.
         near, self.missed = np.ones(len(rows), dtype=np.bool_), inf
-        if window.end - window.first < _WHOLE and window.whole.all():
+        if window.narrow:
             near = second <= self.limit - goal
             if len(rows) > LARGE:
                 order = np.argpartition(second, LARGE)
@@ -279,8 +285,7 @@ class Search:
 
     def result(self) -> tuple[IntArray | None, int]:
         """Find epochs with a sum above the goal, None if there are none; also return what is then proven."""
-        near = self.window.end - self.window.first < _WHOLE
-        return self._nearest() if near and self.whole.all() else self._widest()
+        return self._nearest() if self.window.narrow else self._widest()
 
     def _nearest(self) -> tuple[IntArray | None, int]:
         """Search rows that lose little against the best at the price: mostly the bound is met, or nearly.
