@@ -12,10 +12,12 @@ capacity. `flwr_mel.solvers.prices` answers it for large fleets and wide windows
 from __future__ import annotations
 
 import heapq
+from itertools import pairwise
 from math import floor
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from flwr_mel._validate import FloatArray, IntArray
@@ -200,33 +202,42 @@ def _trace(carried: FloatArray, caps: FloatArray, total: int) -> IntArray:
 def best_few(capacities: Capacities, demand: int, staleness: int, seats: int) -> tuple[IntArray, Best]:
     """Find the largest sum of epochs when only so many learners may take part; also return which.
 
-    One window after the other, by a dynamic programme over (participants, sum of rows) -> largest capacity.
+    Window after window, by a dynamic programme over (participants, sum of rows) -> largest capacity. Between two
+    learners' most epochs the same learners can take part, and a later window allows no fewer epochs. So of
+    each such stretch only the latest window is open, and the one that allows most is the next.
     """
-    most, best, members = (
-        capacities.most_epochs,
-        Best(np.zeros(0, dtype=np.int64), 0),
-        np.zeros(0, dtype=np.int64),
-    )
+    most = capacities.most_epochs
+    best, members = Best(np.zeros(0, dtype=np.int64), 0), np.zeros(0, dtype=np.int64)
     top = int(most.max())
-
-    def carried(t: int) -> int:
-        able = np.sort(np.where(most >= t, capacities.at(t), 0))
-        return int(able[-seats:].sum())
-
-    last = largest(1, top, lambda t: carried(t) >= demand)
+    last = largest(1, top, lambda t: _strongest(capacities.at(t), most >= t, seats) >= demand)
     width = min(staleness, top - 1) + 1
     if len(most) * width * width * seats * seats > _MOST_STEPS:
         strong = np.sort(np.argsort(capacities.at(1), kind="stable")[-seats:])
         found = best_epochs(capacities.take(strong), demand, staleness)
         return strong, Best(found.epochs, int(np.sort(most)[-seats:].sum()))
-    for first in range(last, 0, -1):
-        if seats * min(first + staleness, top) <= best.sum_epochs:
-            break
+
+    def allowed(first: int) -> int:
+        return _strongest(np.minimum(most, first + staleness), most >= first, seats)
+
+    stretches = np.unique(np.minimum(most, last)).tolist()
+    open_ = [(-allowed(end), end, start) for start, end in pairwise([0, *stretches])]
+    heapq.heapify(open_)
+    while open_ and -open_[0][0] > best.sum_epochs:
+        _, first, start = open_[0]
         rows = _few_rows(capacities, demand, first, min(first + staleness, top), seats)
         if int(np.where(rows >= 0, rows + first, 0).sum()) > best.sum_epochs:
             members = np.flatnonzero(rows >= 0)
             best = Best(first + rows[members], 0)
+        if first - 1 > start:
+            heapq.heapreplace(open_, (-allowed(first - 1), first - 1, start))
+        else:
+            heapq.heappop(open_)
     return members, Best(best.epochs, best.sum_epochs)
+
+
+def _strongest(values: IntArray, able: npt.NDArray[np.bool_], seats: int) -> int:
+    """Return the sum of the largest values of so many learners that are able."""
+    return int(np.sort(np.where(able, values, 0))[-seats:].sum())
 
 
 def _few_rows(capacities: Capacities, demand: int, first: int, end: int, seats: int) -> IntArray:
