@@ -107,7 +107,8 @@ def test_leaving_out_beyond_the_core_claims_nothing_unproven(seeds, monkeypatch)
     best = [allocate(problem, Exact(exclude="optimal"), throw=False) for problem in problems]
     assert int(best[0].epochs.sum()) == oracle.best_epochs(problems[0], subsets=True) == 15
     monkeypatch.setattr(knapsack, "_FEW", 0)
-    monkeypatch.setattr(prices, "_CORES", (1,))
+    monkeypatch.setattr(prices, "_OPEN", 1)
+    monkeypatch.setattr(prices, "_BEAM", 2)
     for problem, optimum in zip(problems, best, strict=True):
         found = allocate(problem, Exact(exclude="optimal"), throw=False)
         assert found.status.ok == optimum.status.ok

@@ -111,7 +111,8 @@ def test_equal_batches_with_somebody_who_cannot():
 def test_beyond_the_core_the_certificate_is_honest(monkeypatch):
     problems = [paper_problem(seed, 10, 10, 5, learners=200) for seed in range(4)]
     whole = [allocate(problem, Exact()) for problem in problems]
-    monkeypatch.setattr(prices, "_CORES", (2,))
+    monkeypatch.setattr(prices, "_OPEN", 2)
+    monkeypatch.setattr(prices, "_BEAM", 4)
     for problem, best in zip(problems, whole, strict=True):
         rough = allocate(problem, Exact())
         assert best.status is Status.OPTIMAL
