@@ -80,7 +80,9 @@ def _by_window(rows: Rows, first: int, last: int, more: int, best: IntArray) -> 
     """
     most, proven, visits = int(rows.most.max()), 0, _VISITS
     apart = last - first < _APART
-    cells: list[tuple[int, int, int, int]] = []  # minus the bound, windows after the first, first and last window
+    cells: list[
+        tuple[int, int, int, int]
+    ] = []  # minus the bound, windows after the first, first and last window
 
     def split(bound: int, a: int, b: int, parts: int) -> None:
         ends = sorted({int(t) for t in np.linspace(a, b, parts)})

@@ -308,13 +308,19 @@ class Search:
 
     def _combine(self, budget: float) -> tuple[IntArray | None, float]:
         """Return the best epochs within a budget of loss, and the least loss of what was left out."""
-        open_, missed, first = np.flatnonzero(self.second <= budget), self.missed, np.zeros((2, 1), dtype=np.int64)
+        open_, missed, first = (
+            np.flatnonzero(self.second <= budget),
+            self.missed,
+            np.zeros((2, 1), dtype=np.int64),
+        )
         start = (self.start + self.fixed.sum(axis=1))[:, None]
         if len(open_) > _OPEN:
             open_ = open_[np.argsort(self.second[open_], kind="stable")]
             open_, more = open_[:_OPEN], open_[_OPEN:]
             # One of all the others may differ, so what is missed are two.
-            missed = min(missed, float(self.second[more[0]] + (self.second[more[1]] if len(more) > 1 else inf)))
+            missed = min(
+                missed, float(self.second[more[0]] + (self.second[more[1]] if len(more) > 1 else inf))
+            )
             i, j = np.nonzero(self.options[3][:, more] <= budget)
             j = more[j]
             first = np.concatenate([first, [i, j]], axis=1)
@@ -353,7 +359,10 @@ class Search:
         goal, demand, who = self.goal, self.rows.demand, np.arange(len(self.near))
         budget = self.limit - goal - 1
         epochs, above = self.options[:2]
-        ends = self.window.first + (np.arange(_PARTS + 1)[:, None] * (self.top - self.window.first + 1)) // _PARTS
+        ends = (
+            self.window.first
+            + (np.arange(_PARTS + 1)[:, None] * (self.top - self.window.first + 1)) // _PARTS
+        )
         between = np.minimum(self.rows.capacities.take(self.near).above(ends[:-1]), demand)
         within = (ends[:-1] < ends[1:]) & ~self.whole
         open_ = np.flatnonzero(self.second <= budget)
@@ -377,7 +386,10 @@ class Search:
                 free[:2] -= self.fixed[:2, one]
             room, more = (np.concatenate([[0.0], np.cumsum(x[left[learner]])]) for x in (losses, gains))
             split = sets[1].shape[1] * own.shape[1]
-            every = _joined(sets[0], own), np.concatenate([_joined(sets[1], own), _joined(sets[0], free)], axis=1)
+            every = (
+                _joined(sets[0], own),
+                np.concatenate([_joined(sets[1], own), _joined(sets[0], free)], axis=1),
+            )
             sets, parents, bounds = [], [], []
             for states in every:
                 spare = states[1] + above[0, left].sum() - demand * (1 - 1e-12)
@@ -393,12 +405,16 @@ class Search:
                 parents.append(parent)
                 bounds.append(most[parent] + states[0] - every[len(sets) - 1][0, parent])
             layers.append((k, rows, own.shape[1], one, ends[at, one], parents, split))
-        if not left.any() and len(bounds[1]):  # all that is open are the epochs of the learner between its rows
+        if not left.any() and len(
+            bounds[1]
+        ):  # all that is open are the epochs of the learner between its rows
             one, at = sets[1][2:].astype(np.int64)
             need = np.maximum(demand - sets[1][1] + between[at, one], 1.0)
             reach = self.rows.capacities.take(self.near[one]).reach(need) * (1 + 1e-12) + 1e-9
             last = ends[at + 1, one] - 1
-            bounds[1] = np.where(reach >= ends[at, one], bounds[1] - last + np.minimum(np.floor(reach), last), -inf)
+            bounds[1] = np.where(
+                reach >= ends[at, one], bounds[1] - last + np.minimum(np.floor(reach), last), -inf
+            )
         best = None
         for flag in (0, 1):
             for i in np.argsort(-bounds[flag])[:_TRIED].tolist():
@@ -410,7 +426,9 @@ class Search:
     def _traced(self, layers: list[Any], flag: int, i: int) -> IntArray:
         """Return the epochs that led to a state, the least where nothing is chosen."""
         columns = np.arange(len(self.near))
-        taus = np.where(self.second > self.limit - self.goal - 1, self.fixed[0], self.window.first).astype(np.int64)
+        taus = np.where(self.second > self.limit - self.goal - 1, self.fixed[0], self.window.first).astype(
+            np.int64
+        )
         for k, rows, size, one, ends, parents, split in layers[::-1]:
             i = int(parents[flag][i])
             if flag and i >= split:
@@ -440,6 +458,8 @@ class Search:
                 return None
             taus[k] = lower[k]
         return taus
+
+
 def _joined(some: FloatArray, more: FloatArray) -> FloatArray:
     """Add all to all."""
     joined: FloatArray = (some[:, :, None] + more[:, None, :]).reshape(len(some), -1)

@@ -272,7 +272,9 @@ class _Search:
         start, base_j = float(floor.sum()), float(self.least_j[sure].sum())
         goal = self.goal
         if not goal.frugality or not self.price.any():
-            return goal.value(start + float(extra.sum()), share, 1.0, max(base_j, self.floor_j)), floor + extra
+            return goal.value(
+                start + float(extra.sum()), share, 1.0, max(base_j, self.floor_j)
+            ), floor + extra
         steps = extra[self.order]
         total, energy_j = start + np.cumsum(steps), base_j + np.cumsum(steps * self.price[self.order])
         # Inside each step: where the progress of one more sample is worth its energy, the larger root of

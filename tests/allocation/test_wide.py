@@ -117,7 +117,9 @@ def test_never_below_a_greedy_and_never_less_with_more_time(trials):
         gaps.append(found.gap)
         assert found.epochs.sum() >= greedy(problem)
         longer = allocate(problem.replace(cycle_time_s=2 * problem.cycle_time_s), Exact(), throw=False)
-        if longer.status.ok and set(longer.excluded) == set(found.excluded):  # more learners may be slower together
+        if longer.status.ok and set(longer.excluded) == set(
+            found.excluded
+        ):  # more learners may be slower together
             assert longer.epochs.sum() >= found.epochs.sum()
     assert np.mean(np.array(gaps) <= 0.02) > 0.99
 

@@ -72,9 +72,7 @@ def worth(costs, held, rate, d, time_s):
     return samples / (samples + rate.noise) * share**0.5 / cost
 
 
-@pytest.mark.parametrize(
-    ("first", "last"), [(0, 400), pytest.param(400, 20_400, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("first", "last"), [(0, 400), pytest.param(400, 20_400, marks=pytest.mark.slow)])
 def test_it_is_the_best_of_all_allocations(first, last):
     solved, given = 0, 0
     for seed in range(first, last):
