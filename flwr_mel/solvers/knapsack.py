@@ -27,6 +27,8 @@ from flwr_mel.solvers.prices import LARGE, Rows, Search, Window, bound_at, find_
 
 #: Learners and steps of the dynamic programme over all windows at once: a few milliseconds.
 _FEW, _SMALL = 64, 4_000_000
+#: Its steps when the search by windows has not met its bound.
+_LATE = 12_000_000
 #: Steps of a programme that also counts the participants.
 _MOST_STEPS = 30_000_000
 #: Windows that are bounded one by one, and bounds in all.
@@ -65,12 +67,16 @@ def best_epochs(capacities: Capacities, demand: int, staleness: int) -> Best:
     last = min(sync, max(1, top - staleness))  # later windows are parts of this one
     windows, width = last - first + 1, min(staleness, top - first) + 1
     steps = windows * width * learners * (learners * (width - 1) + 1) // 2
-    if learners <= _FEW and steps <= _SMALL:
+    found, affordable = None, _SMALL if learners <= _FEW else 0
+    if steps > affordable:
+        found = _by_window(Rows(capacities, demand), first, last, width - 1, np.full(learners, sync))
+        affordable = _LATE if found.bound > found.sum_epochs else 0
+    if found is None or steps <= affordable:
         table = np.minimum(capacities.table(first, last + width - 1), demand)
         table[np.arange(first, first + len(table))[:, None] > capacities.most_epochs] = NEVER
         rows, bound = all_windows(table, demand, windows)
-        return Best(first + rows, first * learners + bound)
-    return _by_window(Rows(capacities, demand), first, last, width - 1, np.full(learners, sync))
+        found = Best(first + rows, first * learners + bound)
+    return found
 
 
 def _by_window(rows: Rows, first: int, last: int, more: int, best: IntArray) -> Best:
@@ -111,9 +117,9 @@ def _by_window(rows: Rows, first: int, last: int, more: int, best: IntArray) -> 
             limit = min(limit, floor(bound_at(window, rows.demand, price)))
         elif (look := priced[a, b]) is not None:
             window, price = look
-            if window.narrow or len(rows) <= _FEW or limit > best.sum() * (1 + _CLOSE):
+            if len(rows) <= _FEW or (not size and limit > best.sum() * (1 + _CLOSE)):
                 found, limit = Search(rows, window, price, int(best.sum())).result()
-                visits -= _SEARCH * (1 + len(rows) // 32 if not window.narrow else 1)
+                visits -= _SEARCH * (1 + len(rows) // 32)
             limit, priced[a, b] = min(limit, -bound), None
             if not size:
                 proven, limit = max(proven, limit), 0

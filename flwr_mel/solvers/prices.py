@@ -59,11 +59,6 @@ class Window:
     above: IntArray | FloatArray
     whole: npt.NDArray[np.bool_]
 
-    @property
-    def narrow(self) -> bool:
-        """Whether all rows are here because they are few."""
-        return self.end - self.first < _WHOLE and bool(self.whole.all())
-
 
 class Rows:
     """Rows of any window, for capacities up to the demand: more is of no use.
@@ -254,136 +249,52 @@ class Search:
     def __init__(self, rows: Rows, window: Window, price: float, goal: int) -> None:
         self.rows, self.window, self.goal = rows, window, goal
         self.limit = bound_at(window, rows.demand, price)
-        self.best, second = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
-        for block in _blocks(window.epochs):
-            score = window.epochs[:, block] + price * window.above[:, block]
-            self.best[block] = best = score.argmax(axis=0)
-            columns = np.arange(len(best))
-            again = window.epochs[:, block] == window.epochs[:, block][best, columns]
-            second[block] = score[best, columns] - np.where(again, -inf, score).max(axis=0)
-        #: Learners with a choice, in wide windows all.
-        near, self.missed = np.ones(len(rows), dtype=np.bool_), inf
-        if window.narrow:
-            near = second <= self.limit - goal
-            if len(rows) > LARGE:
-                order = np.argpartition(second, LARGE)
-                near[order[LARGE:]], self.missed = False, float(second[order[LARGE]])
-        self.near, self.second = np.flatnonzero(near), second[near]
-        self.whole, self.top = window.whole[near], np.minimum(rows.most[near], window.end)
-        epochs, above, caps = (table[:, near] for table in (window.epochs, window.above, window.caps))
-        score, best, columns = epochs + price * above, self.best[near], np.arange(len(self.near))
-        loss = score[best, columns] - score
-        loss[epochs == epochs[best, columns]] = inf  # the same row again
-        loss[best, columns] = 0.0
-        #: Of each row the epochs, the most and the real capacity, and the loss.
-        self.options = np.stack([epochs, above, caps, loss])
+        self.top = np.minimum(rows.most, window.end)
+        score, columns = window.epochs + price * window.above, np.arange(len(rows))
+        best = score.argmax(axis=0)
+        #: What each row loses against the best, infinite for the best row again; and what the second best loses.
+        self.loss = score[best, columns] - score
+        self.loss[window.epochs == window.epochs[best, columns]] = inf
+        self.second = self.loss.min(axis=0)
+        self.loss[best, columns] = 0.0
+        #: Epochs and the most capacity of the rows, and of the best ones.
+        self.options = np.stack([window.epochs, window.above])
         self.fixed = self.options[:, best, columns]
-        sure = np.flatnonzero(~near)
-        self.start = np.zeros(4)
-        self.start[0] = window.epochs[self.best[sure], sure].sum()
-        self.start[1:3] = window.caps[self.best[sure], sure].sum()
 
     def result(self) -> tuple[IntArray | None, int]:
-        """Find epochs with a sum above the goal, None if there are none; also return what is then proven."""
-        return self._nearest() if self.window.narrow else self._widest()
+        """Find epochs with a sum above the goal, None if there are none; also return what is then proven.
 
-    def _nearest(self) -> tuple[IntArray | None, int]:
-        """Search rows that lose little against the best at the price: mostly the bound is met, or nearly.
-
-        So little less than the bound is asked for, then less in growing steps.
-        """
-        best, goal, step = None, self.goal, 1
-        bound = target = floor(self.limit)
-        while bound > goal:
-            budget = self.limit - target
-            found, missed = self._combine(budget)
-            most = goal if found is None else int(found.sum())
-            bound = min(bound, max(most, target - 1, floor(self.limit - min(missed, self.limit))))
-            if most > goal:
-                best, goal = found, most
-            if missed <= budget or target <= goal + 1:
-                break
-            target, step = max(min(target - step, bound), goal + 1), 2 * step
-        return best, bound
-
-    def _combine(self, budget: float) -> tuple[IntArray | None, float]:
-        """Return the best epochs within a budget of loss, and the least loss of what was left out."""
-        open_, missed, first = (
-            np.flatnonzero(self.second <= budget),
-            self.missed,
-            np.zeros((2, 1), dtype=np.int64),
-        )
-        start = (self.start + self.fixed.sum(axis=1))[:, None]
-        if len(open_) > _OPEN:
-            open_ = open_[np.argsort(self.second[open_], kind="stable")]
-            open_, more = open_[:_OPEN], open_[_OPEN:]
-            # One of all the others may differ, so what is missed are two.
-            missed = min(
-                missed, float(self.second[more[0]] + (self.second[more[1]] if len(more) > 1 else inf))
-            )
-            i, j = np.nonzero(self.options[3][:, more] <= budget)
-            j = more[j]
-            first = np.concatenate([first, [i, j]], axis=1)
-            start = np.concatenate([start, start + self.options[:, i, j] - self.fixed[:, j]], axis=1)
-        states = start - self.fixed[:, open_].sum(axis=1)[:, None]
-        picks = [np.flatnonzero(self.options[3, :, k] <= budget) for k in open_]
-        steps = []
-        for some, k in zip(picks, open_, strict=True):
-            states = _joined(states, self.options[:, some, k])
-            good = np.flatnonzero(states[3] <= budget)
-            states, parent = _front(states[:, good])
-            parent = good[parent]
-            if states.shape[1] > _BEAM:
-                kept = np.argpartition(states[3], _BEAM)
-                missed = min(missed, float(states[3, kept[_BEAM:]].min()))
-                states, parent = states[:, kept[:_BEAM]], parent[kept[:_BEAM]]
-            steps.append(parent)
-        sums = np.where(states[2] >= self.rows.demand, states[0], 0.0)
-        at = int(sums.argmax())
-        if not sums[at]:
-            return None, missed
-        rows = self.best.copy()
-        for some, k, parent in zip(picks[::-1], open_[::-1], steps[::-1], strict=True):
-            at, pick = divmod(int(parent[at]), len(some))
-            rows[self.near[k]] = some[pick]
-        if at:
-            rows[self.near[first[1, at]]] = first[0, at]
-        return self.window.epochs[rows, np.arange(len(rows))], missed
-
-    def _widest(self) -> tuple[IntArray | None, int]:
-        """Combine the rows of learners one after the other; the relaxation bounds what the others add.
-
-        At most one learner does a number of epochs between its rows. These come in stretches: each counts the
+        Combines the rows of learners one after the other; the relaxation bounds what the others add. At most one learner does a number of epochs between its rows. These come in stretches: each counts the
         epochs of its end and the capacity of its beginning.
         """
-        goal, demand, who = self.goal, self.rows.demand, np.arange(len(self.near))
+        goal, demand, who = self.goal, self.rows.demand, np.arange(len(self.rows))
         budget = self.limit - goal - 1
-        epochs, above = self.options[:2]
+        epochs, above = self.options
         ends = (
             self.window.first
             + (np.arange(_PARTS + 1)[:, None] * (self.top - self.window.first + 1)) // _PARTS
         )
-        between = np.minimum(self.rows.capacities.take(self.near).above(ends[:-1]), demand)
-        within = (ends[:-1] < ends[1:]) & ~self.whole
+        between = np.minimum(self.rows.capacities.above(ends[:-1]), demand)
+        within = (ends[:-1] < ends[1:]) & ~self.window.whole
         open_ = np.flatnonzero(self.second <= budget)
         left, fixed = np.zeros(len(who), dtype=np.bool_), self.second > budget
         open_ = open_[np.argsort(-np.ptp(epochs[:, open_], axis=0), kind="stable")]
         left[open_] = True
         _, learner, _, gains, losses = hull(epochs, above)
         sets = [np.zeros((4, 1)), np.zeros((4, 0))]
-        sets[0][:2] = self.fixed[:2, fixed].sum(axis=1)[:, None]
+        sets[0][:2] = self.fixed[:, fixed].sum(axis=1)[:, None]
         missed, layers, width = 0.0, [], _THIN * goal / max(len(open_), 1)
         for k in [*open_[:_OPEN].tolist(), -1]:
             own, some = np.zeros((4, 1)), fixed
-            rows = np.flatnonzero(self.options[3, :, k] <= budget)
+            rows = np.flatnonzero(self.loss[:, k] <= budget)
             if k >= 0:
                 left[k] = False
                 own, some = np.zeros((4, len(rows))), who == k
-                own[:2] = self.options[:2, rows, k]
+                own[:2] = self.options[:, rows, k]
             at, one = np.nonzero(within & some)
             free = np.stack([ends[at + 1, one] - 1, between[at, one], one, at])
             if k < 0:
-                free[:2] -= self.fixed[:2, one]
+                free[:2] -= self.fixed[:, one]
             room, more = (np.concatenate([[0.0], np.cumsum(x[left[learner]])]) for x in (losses, gains))
             split = sets[1].shape[1] * own.shape[1]
             every = (
@@ -410,7 +321,7 @@ class Search:
         ):  # all that is open are the epochs of the learner between its rows
             one, at = sets[1][2:].astype(np.int64)
             need = np.maximum(demand - sets[1][1] + between[at, one], 1.0)
-            reach = self.rows.capacities.take(self.near[one]).reach(need) * (1 + 1e-12) + 1e-9
+            reach = self.rows.capacities.take(one).reach(need) * (1 + 1e-12) + 1e-9
             last = ends[at + 1, one] - 1
             bounds[1] = np.where(
                 reach >= ends[at, one], bounds[1] - last + np.minimum(np.floor(reach), last), -inf
@@ -425,7 +336,7 @@ class Search:
 
     def _traced(self, layers: list[Any], flag: int, i: int) -> IntArray:
         """Return the epochs that led to a state, the least where nothing is chosen."""
-        columns = np.arange(len(self.near))
+        columns = np.arange(len(self.rows))
         taus = np.where(self.second > self.limit - self.goal - 1, self.fixed[0], self.window.first).astype(
             np.int64
         )

@@ -42,6 +42,7 @@ def test_against_single_samples(trials, shrunk, monkeypatch):
     """With `shrunk`, small problems take the ways of large ones: what is claimed stays true."""
     if shrunk:
         monkeypatch.setattr(knapsack, "_FEW", 0)
+        monkeypatch.setattr(knapsack, "_LATE", 0)
         monkeypatch.setattr(prices, "_WHOLE", prices.ROWS)
         monkeypatch.setattr(prices, "_SAMPLES", 0)
     rng, solved = np.random.default_rng([11, shrunk, trials]), 0

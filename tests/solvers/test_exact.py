@@ -29,6 +29,7 @@ def test_equals_highs(kind, trials, own_deadlines):
         for few in (64, 0):  # all windows at once, and by prices
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(knapsack, "_FEW", few)
+                patch.setattr(knapsack, "_LATE", 0)
                 solution = allocate(problem, Exact(), throw=False)
             assert (best is None) == (solution.status is Status.INFEASIBLE)
             assert best is None or int(solution.epochs.sum()) == best == round(solution.bound * len(problem))
