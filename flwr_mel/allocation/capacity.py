@@ -118,7 +118,7 @@ class Capacities:
 
     @cached_property
     def _used(self) -> tuple[FloatArray, FloatArray]:
-        """The largest shares of time and energy, a row each, that rounding lets a sample use: per epoch, once."""
+        """The least shares of time and energy, a row each, that a sample can use: per epoch, and once."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             two, one, left = self._limits
             return two / left[1], one / left[1]
@@ -131,13 +131,15 @@ class Capacities:
         two, one = self._used
         with np.errstate(divide="ignore", over="ignore"):
             fits = 1 / np.maximum(two[0] * epochs + one[0], two[1] * epochs + one[1])
-        return np.minimum(fits * (1 + 1e-12), self.most)
+        capped: FloatArray = np.minimum(fits * (1 + 1e-12), self.most)
+        return capped
 
     def reach(self, samples: FloatArray | IntArray) -> FloatArray:
         """Return the epochs, as real numbers, up to which time and energy permit batches in `above`."""
         two, one = self._used
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return np.fmin((1 / samples - one[0]) / two[0], (1 / samples - one[1]) / two[1])
+            epochs: FloatArray = np.fmin((1 / samples - one[0]) / two[0], (1 / samples - one[1]) / two[1])
+        return epochs
 
     def turns(self, demand: int) -> FloatArray:
         """Return the epochs at which another limit binds: time and energy, then data or the demand."""
@@ -260,7 +262,8 @@ def _some(numbers: int | IntArray, index: Index | slice) -> int | IntArray:
         return numbers
     if numbers.ndim == 1 or isinstance(index, slice):
         return numbers if numbers.shape[-1] == 1 < numbers.ndim else numbers[..., index]
-    return numbers[index[0], index[1] if numbers.shape[1] > 1 else 0]
+    some: IntArray = numbers[index[0], index[1] if numbers.shape[1] > 1 else 0]
+    return some
 
 
 def relaxed_synchronous(capacities: Capacities, total_samples: int) -> float:

@@ -210,9 +210,9 @@ def _trace(carried: FloatArray, caps: FloatArray, total: int) -> IntArray:
 def best_few(capacities: Capacities, demand: int, staleness: int, seats: int) -> tuple[IntArray, Best]:
     """Find the largest sum of epochs when only so many learners may take part; also return which.
 
-    Window after window, by a dynamic programme over (participants, sum of rows) -> largest capacity. Between two
-    learners' most epochs the same learners can take part, and a later window allows no fewer epochs. So of
-    each such stretch only the latest window is open, and the one that allows most is the next.
+    Window after window, by a dynamic programme over (participants, sum of rows) -> largest capacity. Between
+    two learners' most epochs the same learners can take part, and a later window allows no fewer epochs. So
+    of each such stretch only the latest window is open, and the one that allows most is the next.
     """
     most = capacities.most_epochs
     best, members = Best(np.zeros(0, dtype=np.int64), 0), np.zeros(0, dtype=np.int64)

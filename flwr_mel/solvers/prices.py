@@ -1,15 +1,15 @@
 """Rows, prices and a search: the largest sum of epochs in a window, for large fleets and wide windows.
 
-In the window [first, end] a learner has a row for each of its epochs tau, with capacity cap(tau). Let a sample
-be worth p epochs. Without the floor, tau + p cap(tau) is convex in tau between the changes of the binding limit
-(time, energy, data), so at any price the best row is the bottom of the window, its top, or next to one of the
-at most two changes: **two to six rows per learner are enough, however wide the window is**.
+In the window [first, end] a learner has a row for each of its epochs tau, with capacity cap(tau). Let a
+sample be worth p epochs. Without the floor, tau + p cap(tau) is convex in tau between the changes of the binding
+limit (time, energy, data), so at any price the best row is the bottom of the window, its top, or next to one
+of the at most two changes: **two to six rows per learner are enough, however wide the window is**.
 
 The sum of the best scores, less the price of the demand, bounds the sum of epochs (weak duality), and floors
 only lower it. The price is that of the linear relaxation, found by one sort of the steps from row to row.
 A search goes through combinations of rows that lose less than what is still to be gained. It needs no more
-rows: of two learners strictly between their rows, one can do an epoch more and the other one less without a loss
-of capacity, by convexity. So one learner at a time is free to do any number of epochs, all others keep to rows.
+rows: of two learners strictly between their rows, one can do an epoch more and the other one less without a
+loss of capacity, by convexity. So at most one learner is between its rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LARGE = 4096
 #: The most rows of a learner that are looked at in a wide window, and all rows of a window in small fleets.
 ROWS, _WHOLE, _SAMPLES = 6, 24, 2000
 #: Learners whose rows are combined, and combinations kept, those that lose least.
-_OPEN, _BEAM = 64, 256
+_OPEN, _BEAM = 64, 1024
 _PARTS, _TRIED, _THIN = 128, 3, 5e-3
 #: Entries looked at in one go: what fits into a processor's cache.
 _BLOCK = 65_536
@@ -150,7 +150,7 @@ def find_price(epochs: IntArray, caps: IntArray, demand: int) -> tuple[float, In
         settled[open_] = False
         demand -= int(caps[rows, np.arange(learners)][settled].sum())
         epochs, caps = epochs[:, open_], caps[:, open_]
-    rate, learner, to, gain, lost = hull(epochs, caps)
+    rate, learner, to, _, lost = hull(epochs, caps)
     spare = int(caps[0].sum()) - demand
     taken = int(np.searchsorted(np.cumsum(lost), spare, side="right"))
     at = np.zeros(len(open_), dtype=np.int64)
@@ -244,6 +244,8 @@ class Search:
         Where to look.
     price : float
         At which combinations lose against the best rows.
+    goal : int
+        A sum that is known.
     """
 
     def __init__(self, rows: Rows, window: Window, price: float, goal: int) -> None:
@@ -252,7 +254,7 @@ class Search:
         self.top = np.minimum(rows.most, window.end)
         score, columns = window.epochs + price * window.above, np.arange(len(rows))
         best = score.argmax(axis=0)
-        #: What each row loses against the best, infinite for the best row again; and what the second best loses.
+        #: What each row loses against the best, infinite for the best row again, and the least of it.
         self.loss = score[best, columns] - score
         self.loss[window.epochs == window.epochs[best, columns]] = inf
         self.second = self.loss.min(axis=0)
@@ -264,91 +266,86 @@ class Search:
     def result(self) -> tuple[IntArray | None, int]:
         """Find epochs with a sum above the goal, None if there are none; also return what is then proven.
 
-        Combines the rows of learners one after the other; the relaxation bounds what the others add. At most one learner does a number of epochs between its rows. These come in stretches: each counts the
-        epochs of its end and the capacity of its beginning.
+        Combines the rows of learners one after the other; the relaxation bounds what the others add. At most
+        one learner is between its rows, on a stretch of epochs: it counts the epochs of the end of the stretch
+        and the capacity of its beginning.
         """
         goal, demand, who = self.goal, self.rows.demand, np.arange(len(self.rows))
-        budget = self.limit - goal - 1
-        epochs, above = self.options
-        ends = (
-            self.window.first
-            + (np.arange(_PARTS + 1)[:, None] * (self.top - self.window.first + 1)) // _PARTS
-        )
+        budget, first, (epochs, above) = self.limit - goal - 1, self.window.first, self.options
+        ends = first + (np.arange(_PARTS + 1)[:, None] * (self.top - first + 1)) // _PARTS
         between = np.minimum(self.rows.capacities.above(ends[:-1]), demand)
         within = (ends[:-1] < ends[1:]) & ~self.window.whole
-        open_ = np.flatnonzero(self.second <= budget)
-        left, fixed = np.zeros(len(who), dtype=np.bool_), self.second > budget
+        fixed = self.second > budget
+        left, open_ = ~fixed, np.flatnonzero(~fixed)
         open_ = open_[np.argsort(-np.ptp(epochs[:, open_], axis=0), kind="stable")]
-        left[open_] = True
         _, learner, _, gains, losses = hull(epochs, above)
-        sets = [np.zeros((4, 1)), np.zeros((4, 0))]
-        sets[0][:2] = self.fixed[:, fixed].sum(axis=1)[:, None]
-        missed, layers, width = 0.0, [], _THIN * goal / max(len(open_), 1)
-        for k in [*open_[:_OPEN].tolist(), -1]:
-            own, some = np.zeros((4, 1)), fixed
-            rows = np.flatnonzero(self.loss[:, k] <= budget)
+        sets = [np.zeros((5, 1)), np.zeros((5, 0))]
+        sets[0][[0, 1, 4]] = self.fixed[[0, 1, 0]][:, fixed].sum(axis=1)[:, None]
+        width, self.missed, self.thinned = _THIN * goal / max(len(open_), 1), 0.0, False
+        layers, bounds = [], [np.zeros(0), np.zeros(0)]
+        for k in [
+            *open_[:_OPEN].tolist(),
+            -1,
+        ]:  # at last the fixed ones, of which one may be between its rows
+            rows, own = np.flatnonzero(self.loss[:, k] <= budget), np.zeros((5, 1))
             if k >= 0:
                 left[k] = False
-                own, some = np.zeros((4, len(rows))), who == k
-                own[:2] = self.options[:, rows, k]
-            at, one = np.nonzero(within & some)
-            free = np.stack([ends[at + 1, one] - 1, between[at, one], one, at])
+                own = np.zeros((5, len(rows)))
+                own[[0, 1, 4]] = self.options[[0, 1, 0]][:, rows, k]
+            at, one = np.nonzero(within & (who == k if k >= 0 else fixed))
+            free = np.stack([ends[at + 1, one] - 1, between[at, one], one, at, ends[at, one]])
             if k < 0:
-                free[:2] -= self.fixed[:, one]
+                free[[0, 1, 4]] -= self.fixed[[0, 1, 0]][:, one]
             room, more = (np.concatenate([[0.0], np.cumsum(x[left[learner]])]) for x in (losses, gains))
+            base = epochs[0, left].sum(), above[0, left].sum() - demand * (1 - 1e-12)
             split = sets[1].shape[1] * own.shape[1]
-            every = (
-                _joined(sets[0], own),
-                np.concatenate([_joined(sets[1], own), _joined(sets[0], free)], axis=1),
-            )
-            sets, parents, bounds = [], [], []
-            for states in every:
-                spare = states[1] + above[0, left].sum() - demand * (1 - 1e-12)
-                most = states[0] + epochs[0, left].sum() + np.interp(spare, room, more)
-                good = np.flatnonzero((spare >= 0) & (most >= goal + 1))
-                states, parent = _front(states[:, good], width)
-                parent = good[parent]
-                if len(parent) > 4 * _BEAM:
-                    order = np.argpartition(-most[parent], 4 * _BEAM)
-                    missed = max(missed, float(most[parent[order[4 * _BEAM :]]].max()))
-                    states, parent = states[:, order[: 4 * _BEAM]], parent[order[: 4 * _BEAM]]
-                sets.append(states)
-                parents.append(parent)
-                bounds.append(most[parent] + states[0] - every[len(sets) - 1][0, parent])
-            layers.append((k, rows, own.shape[1], one, ends[at, one], parents, split))
-        if not left.any() and len(
-            bounds[1]
-        ):  # all that is open are the epochs of the learner between its rows
-            one, at = sets[1][2:].astype(np.int64)
+            both = np.concatenate([_joined(sets[1], own), _joined(sets[0], free)], axis=1)
+            kept = [self._kept(every, *base, room, more, width) for every in (_joined(sets[0], own), both)]
+            sets, bounds = [x[0] for x in kept], [x[2] for x in kept]
+            layers.append((k, rows, own.shape[1], one, ends[at, one], [x[1] for x in kept], split))
+        if not left.any() and not self.thinned:  # only the epochs of the learner between its rows are open
+            one, at = sets[1][2:4].astype(np.int64)
             need = np.maximum(demand - sets[1][1] + between[at, one], 1.0)
-            reach = self.rows.capacities.take(one).reach(need) * (1 + 1e-12) + 1e-9
-            last = ends[at + 1, one] - 1
-            bounds[1] = np.where(
-                reach >= ends[at, one], bounds[1] - last + np.minimum(np.floor(reach), last), -inf
-            )
+            reach = np.floor(self.rows.capacities.take(one).reach(need) * (1 + 1e-12) + 1e-9)
+            bounds[1] = bounds[1] - np.maximum(ends[at + 1, one] - 1 - np.maximum(reach, ends[at, one]), 0)
         best = None
         for flag in (0, 1):
             for i in np.argsort(-bounds[flag])[:_TRIED].tolist():
                 taus = self._repaired(self._traced(layers, flag, i), left)
                 if taus is not None and int(taus.sum()) > goal:
                     best, goal = taus, int(taus.sum())
-        return best, max(goal, floor(max(missed, *(b.max(initial=0.0) for b in bounds))))
+        return best, max(goal, floor(max(self.missed, *(b.max(initial=0.0) for b in bounds))))
+
+    def _kept(
+        self, every: FloatArray, base: float, spare: float, room: FloatArray, more: FloatArray, width: float
+    ) -> tuple[FloatArray, IntArray, FloatArray]:
+        """Return the states that may lead above the goal, their places, and the bounds on what they lead to."""
+        left = every[1] + spare
+        most = every[0] + base + np.interp(left, room, more)
+        good = np.flatnonzero((left >= 0) & (most >= self.goal + 1))
+        states, places = _front(every[:, good], width)
+        places, self.thinned = good[places], self.thinned or bool((states[0] != every[0, good[places]]).any())
+        bounds = most[places] + states[0] - every[0, places]
+        if len(places) > _BEAM:
+            order = np.argpartition(-bounds, _BEAM)
+            self.missed = max(self.missed, float(bounds[order[_BEAM:]].max()))
+            order = order[:_BEAM]
+            return states[:, order], places[order], bounds[order]
+        return states, places, bounds
 
     def _traced(self, layers: list[Any], flag: int, i: int) -> IntArray:
         """Return the epochs that led to a state, the least where nothing is chosen."""
-        columns = np.arange(len(self.rows))
-        taus = np.where(self.second > self.limit - self.goal - 1, self.fixed[0], self.window.first).astype(
-            np.int64
-        )
-        for k, rows, size, one, ends, parents, split in layers[::-1]:
+        fixed = self.second > self.limit - self.goal - 1
+        taus: IntArray = np.where(fixed, self.fixed[0], self.window.first).astype(np.int64)
+        for k, rows, size, one, begins, parents, split in layers[::-1]:
             i = int(parents[flag][i])
             if flag and i >= split:
                 i, pick = divmod(i - split, len(one))
-                flag, taus[one[pick]] = 0, ends[pick]
+                flag, taus[one[pick]] = 0, begins[pick]
             else:
                 i, pick = divmod(i, size)
                 if k >= 0:
-                    taus[k] = self.window.epochs[rows[pick], columns[k]]
+                    taus[k] = self.window.epochs[rows[pick], k]
         return taus
 
     def _repaired(self, taus: IntArray, left: npt.NDArray[np.bool_]) -> IntArray | None:
@@ -377,20 +374,20 @@ def _joined(some: FloatArray, more: FloatArray) -> FloatArray:
     return joined
 
 
-def _front(states: FloatArray, width: float = 0.0) -> tuple[FloatArray, IntArray]:
-    """Return the states that no other one exceeds in epochs and capacity, and their places.
+def _front(states: FloatArray, width: float) -> tuple[FloatArray, IntArray]:
+    """Return the states that no other one surely exceeds in epochs and capacity, and their places.
 
     Of many, only the one with the most capacity in each interval of epochs, with the most epochs there.
     """
     order = np.lexsort((states[0], states[1]))[::-1]
-    sums = states[0, order]
-    front = np.empty(len(order), dtype=np.bool_)
-    front[:1] = True
-    np.greater(sums[1:], np.maximum.accumulate(sums)[:-1], out=front[1:])
-    order, sums = order[front], sums[front]
-    states = states[:, order]
-    if width and len(order) > _BEAM:
-        new = np.flatnonzero(np.diff(np.floor(sums / width), prepend=-1.0))
-        states, order = states[:, new], order[new]
-        states[0] = sums[np.append(new[1:], len(sums)) - 1]
-    return states, order
+    front = np.ones(len(order), dtype=np.bool_)
+    np.greater(states[0, order[1:]], np.maximum.accumulate(states[4, order])[:-1], out=front[1:])
+    order = order[front]
+    if len(order) > _BEAM // 4 and width > 1:
+        interval = np.floor(states[0, order] / width)
+        interval, kept = np.unique(interval, return_index=True)
+        order = order[kept]
+        states = states[:, order]
+        states[0] = np.floor((interval + 1) * width)
+        return states, order
+    return states[:, order], order

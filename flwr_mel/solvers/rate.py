@@ -7,8 +7,8 @@ Large-Batch Training"), where B is the gradient noise scale in samples. A round 
     D / (D + B) * sqrt(share of the data that participating learners hold) / (T^(1-f) * E^f)
 
 with T its time, E its energy and f the frugality: f = 0 asks for the least time, larger values save energy.
-Value and bound are about the T of the plan. Learners without energy costs are cheap, not free: E counts at least
-the energy of one sample on the learner where that costs least, of those with energy costs.
+Value and bound are about the T of the plan. Learners without energy costs are cheap, not free: E counts at
+least the energy of one sample on that learner with energy costs where it is least.
 
 For a given T the best samples are found exactly: adding samples where they cost the least energy gives the
 least energy of every D. What a cycle of `high` seconds can do, divided by the cost of `low` seconds, bounds

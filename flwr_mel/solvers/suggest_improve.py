@@ -314,8 +314,8 @@ def _in_window(capacities: Capacities, staleness: int, demand: int, epochs: IntA
         if slack < 0:
             # The fewest epochs that are enough, else the most capacity.
             given = change[n - 1 :: -1]
-            down = int(np.argmax(given.max(axis=1) >= min(-slack, int(given.max()))))
-            tau[int(np.argmax(given[down]))] -= stride[down]
+            lower = int(np.argmax(given.max(axis=1) >= min(-slack, int(given.max()))))
+            tau[int(np.argmax(given[lower]))] -= stride[lower]
             continue
         picked = np.argmax(change, axis=1)
         best = change[np.arange(len(steps)), picked]
