@@ -30,7 +30,7 @@ LARGE = 4096
 #: The most rows of a learner that are looked at in a wide window, and all rows of a window in small fleets.
 ROWS, _WHOLE, _SAMPLES = 6, 24, 2000
 #: Learners whose rows are combined, and combinations kept, those that lose least.
-_OPEN, _BEAM = 64, 1024
+_OPEN, _BEAM = 64, 4096
 _PARTS, _TRIED, _THIN = 128, 3, 5e-3
 #: Entries looked at in one go: what fits into a processor's cache.
 _BLOCK = 65_536
