@@ -31,7 +31,7 @@ _FEW, _SMALL = 64, 4_000_000
 _LATE = 12_000_000
 #: Steps of a programme that also counts the participants.
 _MOST_STEPS = 30_000_000
-#: Windows that are bounded one by one, and bounds in all.
+#: Windows that are bounded one by one, bounds in all, and how many of them a search counts for 32 learners.
 _APART, _VISITS, _SEARCH = 8, 200, 5
 #: In large fleets a wide window is not searched when its bound is as near as this share.
 _CLOSE = 1e-3

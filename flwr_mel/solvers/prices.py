@@ -1,9 +1,9 @@
 """Rows, prices and a search: the largest sum of epochs in a window, for large fleets and wide windows.
 
 In the window [first, end] a learner has a row for each of its epochs tau, with capacity cap(tau). Let a
-sample be worth p epochs. Without the floor, tau + p cap(tau) is convex in tau between the changes of the binding
-limit (time, energy, data), so at any price the best row is the bottom of the window, its top, or next to one
-of the at most two changes: **two to six rows per learner are enough, however wide the window is**.
+sample be worth p epochs. Without the floor, tau + p cap(tau) is convex in tau between the changes of the
+binding limit (time, energy, data), so at any price the best row is the bottom of the window, its top, or next
+to one of the at most two changes: **two to six rows per learner are enough, however wide the window is**.
 
 The sum of the best scores, less the price of the demand, bounds the sum of epochs (weak duality), and floors
 only lower it. The price is that of the linear relaxation, found by one sort of the steps from row to row.
@@ -27,11 +27,14 @@ from flwr_mel.allocation.capacity import Capacities
 
 #: From this many learners on a sample of them shows where the price is.
 LARGE = 4096
-#: The most rows of a learner that are looked at in a wide window, and all rows of a window in small fleets.
+#: Rows of a learner in a wide window; a window with fewer epochs than the second number is looked at whole,
+#: unless the fleet is large, and so are learners whose capacities in it are few: the third number, shared by all.
 ROWS, _WHOLE, _SAMPLES = 6, 24, 2000
-#: Learners whose rows are combined, and combinations kept, those that lose least.
-_OPEN, _BEAM = 64, 4096
-_PARTS, _TRIED, _THIN = 128, 3, 5e-3
+#: Learners whose rows are combined, and combinations kept. From a quarter of these on they are merged, which
+#: raises the bound by this share.
+_OPEN, _BEAM, _THIN = 64, 4096, 5e-3
+#: Stretches between the rows of a learner, and combinations that are made into allocations.
+_PARTS, _TRIED = 128, 3
 #: Entries looked at in one go: what fits into a processor's cache.
 _BLOCK = 65_536
 
@@ -266,9 +269,9 @@ class Search:
     def result(self) -> tuple[IntArray | None, int]:
         """Find epochs with a sum above the goal, None if there are none; also return what is then proven.
 
-        Combines the rows of learners one after the other; the relaxation bounds what the others add. At most
-        one learner is between its rows, on a stretch of epochs: it counts the epochs of the end of the stretch
-        and the capacity of its beginning.
+        Combines the rows of learners one after the other; the relaxation bounds what the others add. At
+        most one learner is between its rows, on a stretch of epochs: it counts the epochs of the end of the
+        stretch and the capacity of its beginning.
         """
         goal, demand, who = self.goal, self.rows.demand, np.arange(len(self.rows))
         budget, first, (epochs, above) = self.limit - goal - 1, self.window.first, self.options
@@ -319,7 +322,7 @@ class Search:
     def _kept(
         self, every: FloatArray, base: float, spare: float, room: FloatArray, more: FloatArray, width: float
     ) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Return the states that may lead above the goal, their places, and the bounds on what they lead to."""
+        """Return the states that may lead above the goal, their places, and bounds on what they lead to."""
         left = every[1] + spare
         most = every[0] + base + np.interp(left, room, more)
         good = np.flatnonzero((left >= 0) & (most >= self.goal + 1))

@@ -19,7 +19,7 @@ QUICK_OR_DEEP = pytest.mark.parametrize("trials", [60, pytest.param(20_000, mark
 def test_the_papers_fleet(cell, staleness):
     problem = paper_problem(0, *cell, 0).replace(staleness=staleness)
     found = allocate(problem, Exact())
-    assert found.status is Status.OPTIMAL
+    assert (found.bound - found.mean_epochs) * len(problem) <= 1 + 1e-6
     tiny = allocate(problem.replace(min_samples=1), Exact())
     assert found.mean_epochs <= tiny.mean_epochs
     assert tiny.gap < 0.002
