@@ -61,8 +61,13 @@ def best_epochs(capacities: Capacities, demand: int, staleness: int) -> Best:
     demand, staleness : int
         d and c.
     """
-    learners, top = len(capacities), int(capacities.most_epochs.max())
-    sync = synchronous(capacities, demand)
+    learners, low, top = len(capacities), int(capacities.most_epochs.min()), int(capacities.most_epochs.max())
+    end, whole = min(low + staleness, top), None
+    if end * learners <= LARGE:  # one table costs less than two
+        whole = capacities.table(1, end)
+        sync = int(np.count_nonzero(whole[:low].sum(axis=1) >= demand)) or 1
+    else:
+        sync = synchronous(capacities, demand)
     first = max(1, sync - staleness)
     last = min(sync, max(1, top - staleness))  # later windows are parts of this one
     windows, width = last - first + 1, min(staleness, top - first) + 1
@@ -72,7 +77,9 @@ def best_epochs(capacities: Capacities, demand: int, staleness: int) -> Best:
         found = _by_window(Rows(capacities, demand), first, last, width - 1, np.full(learners, sync))
         affordable = _LATE if found.bound > found.sum_epochs else 0
     if found is None or steps <= affordable:
-        table = np.minimum(capacities.table(first, last + width - 1), demand)
+        end = last + width - 1
+        table = capacities.table(first, end) if whole is None else whole[first - 1 : end]
+        table = np.minimum(table, demand)
         table[np.arange(first, first + len(table))[:, None] > capacities.most_epochs] = NEVER
         rows, bound = all_windows(table, demand, windows)
         found = Best(first + rows, first * learners + bound)

@@ -27,8 +27,8 @@ from flwr_mel.allocation.capacity import Capacities
 
 #: From this many learners on a sample of them shows where the price is.
 LARGE = 4096
-#: Rows of a learner in a wide window; a window with fewer epochs than the second number is looked at whole,
-#: unless the fleet is large, and so are learners whose capacities in it are few: the third number, shared by all.
+#: Rows of a learner in a wide window. A window with fewer epochs than the second number is looked at whole,
+#: unless the fleet is large. So are learners with few capacities in it: the third number, shared by all.
 ROWS, _WHOLE, _SAMPLES = 6, 24, 2000
 #: Learners whose rows are combined, and combinations kept. From a quarter of these on they are merged, which
 #: raises the bound by this share.
