@@ -7,8 +7,9 @@ from bench.problems import fleet_problem
 from flwr_mel import AllocationProblem, Coefficients, Status, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.screening import screen
-from flwr_mel.solvers import Exact, knapsack, prices
+from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove, knapsack, prices
 from tests.allocation import by_sample
+from tests.counting import calls
 from tests.zoo import paper_problem, problem_of
 
 QUICK_OR_DEEP = pytest.mark.parametrize("trials", [60, pytest.param(20_000, marks=pytest.mark.slow)])
@@ -123,6 +124,32 @@ def test_never_below_a_greedy_and_never_less_with_more_time(trials):
         ):  # more learners may be slower together
             assert longer.epochs.sum() >= found.epochs.sum()
     assert np.mean(np.array(gaps) <= 0.02) > 0.99
+
+
+@pytest.mark.parametrize("time_s", [10.0, 1000.0])
+def test_a_giant_costs_no_time(time_s):
+    """Leaving learners out does not go through all its epochs, one window after the other."""
+    problem = problem_of(
+        [1e-6, *np.geomspace(1e-4, 3e-3, 59)], time_s, total_samples=1000, staleness=5, min_samples=32
+    )
+    found, steps = calls(allocate, problem, Exact(exclude="optimal"))
+    assert found.status is Status.OPTIMAL
+    assert len(found.excluded) == 43
+    assert steps < 100_000
+
+
+@pytest.mark.parametrize("time_s", [3.0, 1000.0])
+def test_the_papers_solver_without_a_cap(time_s):
+    problem = problem_of([1e-5, *np.linspace(1e-3, 1.4e-3, 4)], time_s, total_samples=400, staleness=None)
+    found, steps = calls(allocate, problem, SuggestImprove(suggest="bisection"))
+    assert found.epochs.sum() == allocate(problem, Exact()).epochs.sum()
+    assert steps < 100_000
+
+
+def test_equal_batches_whose_costs_overflow():
+    problem = problem_of([1.0, 1e300], 1e290, c1=[0, 1e305], total_samples=10**9, max_epochs=5)
+    assert allocate(problem, EqualBatches(), throw=False).status is Status.INFEASIBLE
+    assert allocate(problem.replace(staleness=5), EqualBatches()).epochs.tolist() == [5, 0]
 
 
 def test_more_time_gives_more_epochs_without_a_cap():
