@@ -116,6 +116,38 @@ class Capacities:
         # fmin: 0 / 0 is "no energy left, none needed". Anything fits.
         return np.minimum(np.fmin(by_time, by_energy), self.most)
 
+    @cached_property
+    def _used(self) -> tuple[FloatArray, FloatArray]:
+        """The least shares of time and energy, a row each, that a sample can use: per epoch, and once."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            two, one, left = self._limits
+            return two / left[1], one / left[1]
+
+    def above(self, epochs: IntArray) -> FloatArray:
+        """Return real numbers that are no less than the capacities, and hardly more than one sample above.
+
+        Each limit alone makes them convex in the epochs.
+        """
+        two, one = self._used
+        with np.errstate(divide="ignore", over="ignore"):
+            fits = 1 / np.maximum(two[0] * epochs + one[0], two[1] * epochs + one[1])
+        capped: FloatArray = np.minimum(fits * (1 + 1e-12), self.most)
+        return capped
+
+    def reach(self, samples: FloatArray | IntArray) -> FloatArray:
+        """Return the epochs, as real numbers, up to which time and energy permit batches in `above`."""
+        two, one = self._used
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            epochs: FloatArray = np.fmin((1 / samples - one[0]) / two[0], (1 / samples - one[1]) / two[1])
+        return epochs
+
+    def turns(self, demand: int) -> FloatArray:
+        """Return the epochs at which another limit binds: time and energy, then data or the demand."""
+        two, one = self._used
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            crossing = (one[1] - one[0]) / (two[0] - two[1])
+        return np.stack([crossing, self.reach(np.minimum(self.most, demand))])
+
     def at(self, epochs: int | IntArray) -> IntArray:
         """Return cap_k(tau) in samples, for one tau or one per learner; 0 where nothing fits."""
         if not isinstance(epochs, int):
@@ -144,37 +176,38 @@ class Capacities:
 
     def _settled(self, epochs: int | IntArray) -> IntArray:
         """Return the exact capacities for one tau, one per learner, or a column of them."""
-        rows = () if isinstance(epochs, int) else epochs.shape[:-1]
 
         def quotient(block: slice, two: FloatArray, one: FloatArray, left: FloatArray) -> FloatArray:
-            if rows:
-                two, one, left = two[:, None], one[:, None], left[:, :, None]
             quotients: FloatArray = left / (two * _some(epochs, block) + one)
             return quotients
 
         def fits(part: Capacities, index: Index, samples: IntArray) -> npt.NDArray[np.bool_]:
             return part._keeps(_some(epochs, index), samples)
 
-        return self._exact(np.empty((*rows, len(self)), dtype=np.int64), self.most, quotient, fits)
+        return self._exact(np.shape(epochs), self.most, quotient, fits)
 
     @cached_property
     def most_epochs(self) -> IntArray:
         """The most epochs each learner can do on the smallest batch; 0 for one that cannot take part."""
-        d = self.least
+        return self.epochs(self.least)
 
-        def quotient(_: slice, two: FloatArray, one: FloatArray, left: FloatArray) -> FloatArray:
-            quotients: FloatArray = (left - one * d) / (two * d)
+    def epochs(self, samples: int | IntArray) -> IntArray:
+        """Return the most epochs with a batch, for one batch size or one per learner; 0 where none fits."""
+
+        def quotient(block: slice, two: FloatArray, one: FloatArray, left: FloatArray) -> FloatArray:
+            d = _some(samples, block)
+            quotients: FloatArray = (left - np.minimum(one * d, _LAST)) / (two * d)
             return quotients
 
-        def fits(part: Capacities, _: Index, epochs: IntArray) -> npt.NDArray[np.bool_]:
-            return part._keeps(epochs, d)
+        def fits(part: Capacities, index: Index, epochs: IntArray) -> npt.NDArray[np.bool_]:
+            return part._keeps(epochs, _some(samples, index))
 
-        most = np.where(self.most < d, 0, self.max_epochs)
-        return self._exact(np.empty(len(self), dtype=np.int64), most, quotient, fits)
+        most = np.where(self.most < samples, 0, self.max_epochs)
+        return self._exact(np.shape(samples), most, quotient, fits)
 
     def _exact(
         self,
-        found: IntArray,
+        shape: tuple[int, ...],
         most: IntArray,
         quotient: Callable[[slice, FloatArray, FloatArray, FloatArray], FloatArray],
         fits: Callable[[Capacities, Index, IntArray], npt.NDArray[np.bool_]],
@@ -184,18 +217,21 @@ class Capacities:
         Two quotients, of the least and of the most that is left, enclose each of them. Where no integer lies
         between these they are the answer; elsewhere the exact question is asked, by bisection.
         """
+        rows = shape[:-1]
+        found = np.empty((*rows, len(self)), dtype=np.int64)
         for at in range(0, len(self), _BLOCK):  # parts that fit into a processor's cache
             block = slice(at, at + _BLOCK)
+            part = (..., None, block) if rows else (..., block)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                ends = quotient(block, *(a[..., block] for a in self._limits))
+                ends = quotient(block, *(a[part] for a in self._limits))
             # fmin: 0 / 0 is "nothing left, nothing needed", no limit.
             real = np.fmin(ends[:, 0], ends[:, 1])
-            np.minimum(real, most[block], out=real)
+            np.minimum(real, most[..., block], out=real)
             low, high = np.maximum(real, 0.0, out=real).astype(np.int64)
             if (open_ := np.nonzero(low < high))[0].size:
                 index = (*open_[:-1], open_[-1] + at)
-                part = self.take(index[-1])
-                low[open_] = largest_each(low[open_], high[open_], partial(fits, part, index))
+                asked = partial(fits, self.take(index[-1]), index)
+                low[open_] = largest_each(low[open_], high[open_], asked)
             found[..., block] = low
         return found
 
@@ -220,13 +256,14 @@ class Capacities:
         return np.fmin(by_time, by_energy)
 
 
-def _some(epochs: int | IntArray, index: Index | slice) -> int | IntArray:
-    """Pick from one number for all, one per learner, or a column with one per row."""
-    if isinstance(epochs, int):
-        return epochs
-    if epochs.ndim == 1:
-        return epochs[index]
-    return epochs if isinstance(index, slice) else epochs[index[0], 0]
+def _some(numbers: int | IntArray, index: Index | slice) -> int | IntArray:
+    """Pick from one number for all, one per learner, rows of these, or a column with one per row."""
+    if isinstance(numbers, int):
+        return numbers
+    if numbers.ndim == 1 or isinstance(index, slice):
+        return numbers if numbers.shape[-1] == 1 < numbers.ndim else numbers[..., index]
+    some: IntArray = numbers[index[0], index[1] if numbers.shape[1] > 1 else 0]
+    return some
 
 
 def relaxed_synchronous(capacities: Capacities, total_samples: int) -> float:

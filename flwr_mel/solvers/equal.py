@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -53,13 +53,7 @@ def _own_most(
     problem: AllocationProblem, batch: npt.NDArray[np.int64], cycle_time_s: float | None = None
 ) -> npt.NDArray[np.int64]:
     """Return the most epochs each learner can do on its batch, whatever the others do."""
-    own = np.zeros(len(problem), dtype=np.int64)
-    for size in np.unique(batch):
-        chosen = np.flatnonzero((batch == size) & (problem.max_samples >= size))
-        if len(chosen):
-            part = replace(Capacities.of(problem, cycle_time_s).take(chosen), least=int(size))
-            own[chosen] = part.most_epochs
-    return own
+    return Capacities.of(problem, cycle_time_s).epochs(batch)
 
 
 def diagnose_equal(problem: AllocationProblem) -> Diagnosis:

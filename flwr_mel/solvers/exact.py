@@ -31,9 +31,9 @@ class Exclude(StrEnum):
 class Exact:
     """Maximise the mean number of epochs, with proof.
 
-    Status OPTIMAL means that the proven bound is met. That is so for fleets up to a few thousand learners
-    with a staleness up to a few dozen, and mostly beyond; elsewhere the bound tells how far the optimum can
-    be. In small fleets, of several optima it is one with the most spare capacity.
+    Status OPTIMAL means that the proven bound is met. That is so for fleets up to a few hundred learners with
+    a staleness of a few epochs, and mostly beyond; elsewhere the bound tells how far the optimum can be,
+    mostly a few epochs in total. In small fleets, of several optima it is one with the most spare capacity.
 
     Parameters
     ----------

@@ -11,22 +11,32 @@ capacity. `flwr_mel.solvers.prices` answers it for large fleets and wide windows
 
 from __future__ import annotations
 
+import heapq
+from itertools import pairwise
+from math import floor
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from flwr_mel._validate import FloatArray, IntArray
 from flwr_mel.allocation.bisection import largest
 from flwr_mel.allocation.capacity import Capacities
-from flwr_mel.solvers.prices import LARGE, NEVER, by_price, linear_bound, sample
+from flwr_mel.solvers.prices import LARGE, Rows, Search, Window, bound_at, find_price, sample
 
 #: Learners and steps of the dynamic programme over all windows at once: a few milliseconds.
 _FEW, _SMALL = 64, 4_000_000
+#: Its steps when the search by windows has not met its bound.
+_LATE = 12_000_000
 #: Steps of a programme that also counts the participants.
 _MOST_STEPS = 30_000_000
-#: Entries of the largest table of capacities, and its epochs per learner in large fleets.
-_LARGEST_TABLE, _ROWS = 2_000_000, 40
+#: Windows that are bounded one by one, bounds in all, and how many of them a search counts for 32 learners.
+_APART, _VISITS, _SEARCH = 8, 200, 5
+#: In large fleets a wide window is not searched when its bound is as near as this share.
+_CLOSE = 1e-3
+#: In tables: a row that the learner cannot reach.
+NEVER = -1
 
 
 class Best(NamedTuple):
@@ -51,52 +61,96 @@ def best_epochs(capacities: Capacities, demand: int, staleness: int) -> Best:
     demand, staleness : int
         d and c.
     """
-    widest = _widest(capacities, staleness)
-    if widest < staleness:  # some allocation, and what all learners could do alone
-        return Best(best_epochs(capacities, demand, widest).epochs, int(capacities.most_epochs.sum()))
-    first, windows, table = windows_of(capacities, demand, staleness)
-    learners, width = len(capacities), len(table) - windows + 1
-    steps = windows * width * learners * (learners * (width - 1) + 1) // 2
-    solve = all_windows if learners <= _FEW and steps <= _SMALL else by_price
-    rows, bound = solve(table, demand, windows)
-    return Best(first + rows, first * learners + bound)
-
-
-def bound_epochs(capacities: Capacities, demand: int, staleness: int) -> int:
-    """Bound the sum of epochs by the linear relaxation of every window."""
-    if _widest(capacities, staleness) < staleness:
-        return int(capacities.most_epochs.sum())
-    first, windows, table = windows_of(capacities, demand, staleness)
-    return first * len(capacities) + linear_bound(table, demand, windows)
-
-
-def _widest(capacities: Capacities, staleness: int) -> int:
-    """Return the staleness, or less if the table of its windows would be too large."""
-    most = max(_LARGEST_TABLE // len(capacities), _ROWS)
-    return staleness if min(2 * staleness + 1, int(capacities.most_epochs.max())) <= most else most // 2 - 1
-
-
-def windows_of(capacities: Capacities, demand: int, staleness: int) -> tuple[int, int, IntArray]:
-    """Return the first window, how many there are, and the capacities in their rows, one row per tau.
-
-    Capacities count up to the demand: more is of no use, and without it the bounds are tighter.
-    """
-    low, top = int(capacities.most_epochs.min()), int(capacities.most_epochs.max())
-    whole = None
-    if min(low + staleness, top) * len(capacities) <= LARGE:  # one table costs less than a bisection
-        whole = capacities.table(1, min(low + staleness, top))
+    learners, low, top = len(capacities), int(capacities.most_epochs.min()), int(capacities.most_epochs.max())
+    end, whole = min(low + staleness, top), None
+    if end * learners <= LARGE:  # one table costs less than two
+        whole = capacities.table(1, end)
         sync = int(np.count_nonzero(whole[:low].sum(axis=1) >= demand)) or 1
     else:
         sync = synchronous(capacities, demand)
     first = max(1, sync - staleness)
     last = min(sync, max(1, top - staleness))  # later windows are parts of this one
-    end = min(last + staleness, top)
-    table = capacities.table(first, end) if whole is None else whole[first - 1 : end]
-    np.minimum(table, demand, out=table)
-    reach = capacities.most_epochs - first
-    if int(reach.min()) < end - first:
-        table[np.arange(len(table))[:, None] > reach] = NEVER
-    return first, last - first + 1, table
+    windows, width = last - first + 1, min(staleness, top - first) + 1
+    steps = windows * width * learners * (learners * (width - 1) + 1) // 2
+    found, affordable = None, _SMALL if learners <= _FEW else 0
+    if steps > affordable:
+        found = _by_window(Rows(capacities, demand), first, last, width - 1, np.full(learners, sync))
+        affordable = _LATE if found.bound > found.sum_epochs else 0
+    if found is None or steps <= affordable:
+        end = last + width - 1
+        table = capacities.table(first, end) if whole is None else whole[first - 1 : end]
+        table = np.minimum(table, demand)
+        table[np.arange(first, first + len(table))[:, None] > capacities.most_epochs] = NEVER
+        rows, bound = all_windows(table, demand, windows)
+        found = Best(first + rows, first * learners + bound)
+    return found
+
+
+def _by_window(rows: Rows, first: int, last: int, more: int, best: IntArray) -> Best:
+    """Look at the windows with the largest bound, closer and closer, until no bound exceeds the best sum.
+
+    Many windows are at first bounded together, as one wide window, and split where the bound is largest.
+    """
+    most, proven, visits = int(rows.most.max()), 0, _VISITS
+    apart = last - first < _APART
+    cells: list[
+        tuple[int, int, int, int]
+    ] = []  # minus the bound, windows after the first, first and last window
+
+    def split(bound: int, a: int, b: int, parts: int) -> None:
+        ends = sorted({int(t) for t in np.linspace(a, b, parts)})
+        for t, after in zip(ends, [*ends[1:], b + 1], strict=True):
+            heapq.heappush(cells, (bound, 0, t, t))
+            if t + 1 < after:
+                heapq.heappush(cells, (bound, after - t - 2, t + 1, after - 1))
+
+    split(-int(rows.most.sum()), first, last, _APART if apart else 3)
+    guesses = _guesses(rows, first, last, more) if len(rows) > LARGE and apart else {}
+    if guesses:  # the window with the largest bound in a sample is the first
+        cells.sort(key=lambda cell: -guesses[cell[2]][1])
+        guesses.pop(cells[0][2])
+        cells[0] = (cells[0][0] - 1, *cells[0][1:])
+    priced: dict[tuple[int, int], tuple[Window, float] | None] = {}
+    while cells and -cells[0][0] > best.sum() and visits > 0:
+        bound, size, a, b = heapq.heappop(cells)
+        found, limit, visits = None, -bound, visits - 1
+        if (a, b) not in priced:
+            window = rows.window(a, min(b + more, most))
+            if a in guesses:
+                price, _ = guesses.pop(a)
+            else:
+                price, chosen = find_price(window.epochs, window.caps, rows.demand)
+                priced[a, b], found = (window, price), window.epochs[chosen, np.arange(len(rows))]
+            limit = min(limit, floor(bound_at(window, rows.demand, price)))
+        elif (look := priced[a, b]) is not None:
+            window, price = look
+            if len(rows) <= _FEW or (not size and limit > best.sum() * (1 + _CLOSE)):
+                found, limit = Search(rows, window, price, int(best.sum())).result()
+                visits -= _SEARCH * (1 + len(rows) // 32)
+            limit, priced[a, b] = min(limit, -bound), None
+            if not size:
+                proven, limit = max(proven, limit), 0
+        else:
+            split(bound, a, b, 3)
+            limit = 0
+        if limit > best.sum():
+            heapq.heappush(cells, (-limit, size, a, b))
+        if found is not None and int(np.ptp(found)) <= more:
+            found = rows.filled(found, int(found.min()) + more)
+            best = found if found.sum() > best.sum() else best
+    return Best(best, max(proven, int(best.sum()), -cells[0][0] if cells else 0))
+
+
+def _guesses(rows: Rows, first: int, last: int, more: int) -> dict[int, tuple[float, float]]:
+    """Return a price and the bound at it for every window, from a sample of the learners."""
+    some = sample(len(rows))
+    few = Rows(rows.capacities.take(some), rows.demand * len(some) // len(rows))
+    found = {}
+    for t in range(first, last + 1):
+        window = few.window(t, min(t + more, int(rows.most.max())))
+        price, _ = find_price(window.epochs, window.caps, few.demand)
+        found[t] = price, bound_at(window, few.demand, price)
+    return found
 
 
 def synchronous(capacities: Capacities, demand: int) -> int:
@@ -163,33 +217,42 @@ def _trace(carried: FloatArray, caps: FloatArray, total: int) -> IntArray:
 def best_few(capacities: Capacities, demand: int, staleness: int, seats: int) -> tuple[IntArray, Best]:
     """Find the largest sum of epochs when only so many learners may take part; also return which.
 
-    One window after the other, by a dynamic programme over (participants, sum of rows) -> largest capacity.
+    Window after window, by a dynamic programme over (participants, sum of rows) -> largest capacity. Between
+    two learners' most epochs the same learners can take part, and a later window allows no fewer epochs. So
+    of each such stretch only the latest window is open, and the one that allows most is the next.
     """
-    most, best, members = (
-        capacities.most_epochs,
-        Best(np.zeros(0, dtype=np.int64), 0),
-        np.zeros(0, dtype=np.int64),
-    )
+    most = capacities.most_epochs
+    best, members = Best(np.zeros(0, dtype=np.int64), 0), np.zeros(0, dtype=np.int64)
     top = int(most.max())
-
-    def carried(t: int) -> int:
-        able = np.sort(np.where(most >= t, capacities.at(t), 0))
-        return int(able[-seats:].sum())
-
-    last = largest(1, top, lambda t: carried(t) >= demand)
+    last = largest(1, top, lambda t: _strongest(capacities.at(t), most >= t, seats) >= demand)
     width = min(staleness, top - 1) + 1
     if len(most) * width * width * seats * seats > _MOST_STEPS:
         strong = np.sort(np.argsort(capacities.at(1), kind="stable")[-seats:])
         found = best_epochs(capacities.take(strong), demand, staleness)
         return strong, Best(found.epochs, int(np.sort(most)[-seats:].sum()))
-    for first in range(last, 0, -1):
-        if seats * min(first + staleness, top) <= best.sum_epochs:
-            break
+
+    def allowed(first: int) -> int:
+        return _strongest(np.minimum(most, first + staleness), most >= first, seats)
+
+    stretches = np.unique(np.minimum(most, last)).tolist()
+    open_ = [(-allowed(end), end, start) for start, end in pairwise([0, *stretches])]
+    heapq.heapify(open_)
+    while open_ and -open_[0][0] > best.sum_epochs:
+        _, first, start = open_[0]
         rows = _few_rows(capacities, demand, first, min(first + staleness, top), seats)
         if int(np.where(rows >= 0, rows + first, 0).sum()) > best.sum_epochs:
             members = np.flatnonzero(rows >= 0)
             best = Best(first + rows[members], 0)
+        if first - 1 > start:
+            heapq.heapreplace(open_, (-allowed(first - 1), first - 1, start))
+        else:
+            heapq.heappop(open_)
     return members, Best(best.epochs, best.sum_epochs)
+
+
+def _strongest(values: IntArray, able: npt.NDArray[np.bool_], seats: int) -> int:
+    """Return the sum of the largest values of so many learners that are able."""
+    return int(np.sort(np.where(able, values, 0))[-seats:].sum())
 
 
 def _few_rows(capacities: Capacities, demand: int, first: int, end: int, seats: int) -> IntArray:

@@ -7,6 +7,8 @@ Large-Batch Training"), where B is the gradient noise scale in samples. A round 
     D / (D + B) * sqrt(share of the data that participating learners hold) / (T^(1-f) * E^f)
 
 with T its time, E its energy and f the frugality: f = 0 asks for the least time, larger values save energy.
+Value and bound are about the T of the plan. Learners without energy costs are cheap, not free: E counts at
+least the energy of one sample on that learner with energy costs where it is least.
 
 For a given T the best samples are found exactly: adding samples where they cost the least energy gives the
 least energy of every D. What a cycle of `high` seconds can do, divided by the cost of `low` seconds, bounds
@@ -80,12 +82,11 @@ class Rate:
             )
 
     def measure(self, problem: AllocationProblem, epochs: IntArray, samples: IntArray) -> tuple[float, int]:
-        """Return the value of a round that lasts until the last learner reports."""
+        """Return the value of a round of T seconds."""
         c = problem.coefficients
-        time_s = float(c.time_s(epochs, samples).max())
-        energy_j = float(c.energy_j(epochs, samples).sum())
+        energy_j = max(float(c.energy_j(epochs, samples).sum()), least_energy(c))
         share = float(data_shares(problem.max_samples)[samples > 0].sum())
-        return self.value(int(samples.sum()), share, time_s, energy_j), 1
+        return self.value(int(samples.sum()), share, problem.cycle_time_s, energy_j), 1
 
     def value(self, samples: float, share: float, time_s: float, energy_j: float) -> float:
         """Return the value of a round.
@@ -97,7 +98,7 @@ class Rate:
         share : float
             Of the data that participating learners hold.
         time_s, energy_j : float
-            T and E; without any energy f has no effect.
+            T and E; without any energy costs in the fleet, E = 0, f has no effect.
         """
         cost: float = time_s ** (1 - self.frugality) * (energy_j**self.frugality if energy_j > 0 else 1.0)
         return float(samples / (samples + self.noise) * math.sqrt(share) / cost)
@@ -162,7 +163,8 @@ def best_round(
     objective : Rate
         Noise scale, frugality and bounds.
     cycle_time_s : float, optional
-        Use this T, or the shortest one that `Rate.cover` allows if that is longer.
+        Use this T, or the shortest one that `Rate.cover` allows if that is longer. Value and bound are then
+        about plans with that T.
 
     Raises
     ------
@@ -217,6 +219,7 @@ class _Search:
         self.least = np.minimum(self.top, least)
         self.weights = data_shares(base.max_samples)
         self.pace, self.price = c.c2 + c.c1, c.g2 + c.g1
+        self.floor_j = least_energy(c)
         self.least_j = np.where(self.least > 0, c.g0 + self.price * self.least, 0.0)
         self.order = np.argsort(self.price, kind="stable")
         #: The shortest cycle in which each learner can do its least task; infinite if there is none.
@@ -268,25 +271,26 @@ class _Search:
         share = float(self.weights[sure | maybe].sum())
         start, base_j = float(floor.sum()), float(self.least_j[sure].sum())
         goal = self.goal
-        if not goal.frugality or (base_j == 0 and not self.price.any()):
-            return goal.value(start + float(extra.sum()), share, 1.0, 1.0), floor + extra
+        if not goal.frugality or not self.price.any():
+            return goal.value(
+                start + float(extra.sum()), share, 1.0, max(base_j, self.floor_j)
+            ), floor + extra
         steps = extra[self.order]
         total, energy_j = start + np.cumsum(steps), base_j + np.cumsum(steps * self.price[self.order])
         # Inside each step: where the progress of one more sample is worth its energy, the larger root of
-        # f p D^2 - (1 - f) p B D = B (E - p D). All maxima lie there or at the ends of a step.
+        # f p D^2 - (1 - f) p B D = B (E - p D). All maxima lie there, at the ends of a step, or where E
+        # exceeds the least that counts.
         before, spent = np.concatenate(([start], total[:-1])), np.concatenate(([base_j], energy_j[:-1]))
         price, b, f = self.price[self.order], goal.noise, goal.frugality
         half = (1 - f) * price * b
         root = np.sqrt(np.maximum(half**2 + 4 * f * price * b * (spent - price * before), 0.0))
         with np.errstate(divide="ignore", invalid="ignore"):
-            inside = np.nan_to_num((half + root) / (2 * f * price))
-        less, more = (np.clip(rounded, before, total) for rounded in (np.floor(inside), np.ceil(inside)))
-        stops = np.concatenate((less, more, total, [start]))
-        joules = np.concatenate(
-            (spent + price * (less - before), spent + price * (more - before), energy_j, [base_j])
-        )
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values = np.where(stops > 0, stops / (stops + b) / np.maximum(joules, 1e-300) ** f, 0.0)
+            inside = np.nan_to_num([(half + root) / (2 * f * price), before + (self.floor_j - spent) / price])
+        near = [np.clip(side(at), before, total) for at in inside for side in (np.floor, np.ceil)]
+        stops = np.concatenate((*near, total, [start]))
+        joules = np.concatenate((*(spent + price * (stop - before) for stop in near), energy_j, [base_j]))
+        cost = np.maximum(joules, self.floor_j) ** f
+        values = np.where(stops > 0, stops / (stops + b) / cost, 0.0)
         k = int(values.argmax())
         taken = np.clip(stops[k] - before, 0.0, steps)
         extra[self.order] = taken
@@ -310,15 +314,15 @@ class _Search:
             heapq.heapreplace(cells, self._cell(low, middle))
             heapq.heappush(cells, self._cell(middle, high))
         best_s = max(self.values, key=lambda t: self.values[t])
-        time_s, samples, value = self.at(best_s)
-        return time_s, samples, max([value, *(-cell[0] for cell in cells[:1])])
+        _, samples, value = self.at(best_s)
+        needed = min(best_s, float(self._needed(samples)[samples > 0].max()))
+        return needed, samples, max([value, *(-cell[0] for cell in cells[:1])])
 
     def at(self, time_s: float) -> tuple[float, IntArray, float]:
-        """Return the best samples of one cycle time, the time they need, and their value."""
+        """Return one cycle time, or the shortest if it is too short, its best samples, and their value."""
         time_s = max(time_s, self.low)
         samples: IntArray = self._best_at(time_s, time_s)[1].astype(np.int64)
-        needed = min(time_s, float(self._needed(samples)[samples > 0].max()))
-        return needed, samples, self._value(time_s)
+        return time_s, samples, self._value(time_s)
 
     def _split(self, low: float, high: float) -> float:
         """Return where to split a cell: where a learner joins, or in the middle."""
@@ -332,6 +336,12 @@ class _Search:
             if time_s not in self.values:
                 self.values[time_s] = self._value(time_s)
         return -self._best_at(high, low)[0] / low ** (1 - self.goal.frugality), low, high
+
+
+def least_energy(costs: Coefficients) -> float:
+    """Return the least energy of one sample on any learner with energy costs; 0 if there is none."""
+    joules = costs.g2 + costs.g1 + costs.g0
+    return float(joules[joules > 0].min(initial=np.inf)) if joules.any() else 0.0
 
 
 def data_shares(held: IntArray) -> FloatArray:

@@ -23,12 +23,12 @@ from flwr_mel.allocation.problem import AllocationProblem
 from flwr_mel.allocation.screening import spread, take_part
 from flwr_mel.allocation.solution import Status
 from flwr_mel.solvers.exact import option
-from flwr_mel.solvers.knapsack import bound_epochs, synchronous
+from flwr_mel.solvers.knapsack import best_epochs, synchronous
 from flwr_mel.solvers.sdp import Suggestion, suggest_sdp
 
 #: Most sweeps over all learners; the share of epochs a sweep must add; the least gain of one exchange.
 _SWEEPS, _WORTHWHILE, _TOLERANCE = 50, 1e-5, 1e-9
-#: An integer step changes a learner's epochs by at most this; the change of capacity of one that cannot.
+#: Integer steps that are all tried; the change of capacity of a learner that cannot make one.
 _STRIDE, _NEVER = 8, -(2**61)
 
 
@@ -81,7 +81,7 @@ class SuggestImprove:
         tau, samples = improve(mine, problem.staleness, samples)
         floored = np.clip(np.floor(tau).astype(np.int64), 1, mine.most_epochs)
         best = settle(mine, problem.staleness, d, floored)
-        bound = max(bound_epochs(mine, d, problem.staleness), int(best.sum()))
+        bound = best_epochs(mine, d, problem.staleness).bound
         for stage, epochs in (
             ("suggested", suggested),
             ("improved", tau),
@@ -266,8 +266,8 @@ def _others(tau: FloatArray, i: int) -> tuple[FloatArray, FloatArray]:
 def settle(capacities: Capacities, staleness: int, demand: int, epochs: IntArray) -> IntArray:
     """Repair a rounded point and go on in integers, by the coordinates of the improve step.
 
-    The common level of all tau_k is one more coordinate: the window [t, t + c] moves up or down by
-    one as long as that helps.
+    The common level of all tau_k is one more coordinate: the window [t, t + c] moves up or down as long as
+    that helps.
 
     Parameters
     ----------
@@ -284,42 +284,48 @@ def settle(capacities: Capacities, staleness: int, demand: int, epochs: IntArray
     start = min(int(epochs.min()), highest)
     best = _in_window(capacities, staleness, demand, epochs, start)
     for direction in (-1, 1):
-        base = start + direction
-        while 1 <= base <= highest:
-            fresh = _in_window(capacities, staleness, demand, best, base)
-            if fresh.sum() <= best.sum():
-                break
-            best, base = fresh, base + direction
+        base, step = start, 1
+        while step:
+            fresh = best
+            if 1 <= base + direction * step <= highest:
+                fresh = _in_window(capacities, staleness, demand, best, base + direction * step)
+            if fresh.sum() > best.sum():  # twice as far, or back to one
+                best, base, step = fresh, base + direction * step, 2 * step
+            else:
+                step = int(step > 1)
     return best
 
 
 def _in_window(capacities: Capacities, staleness: int, demand: int, epochs: IntArray, base: int) -> IntArray:
     """Bring all tau into [base, base + c], lower some if the demand requires it, then raise and exchange."""
-    top = np.minimum(capacities.most_epochs - base, staleness)
-    table = np.minimum(capacities.table(base, base + int(top.max())), demand)
-    rows, chosen = np.clip(epochs - base, 0, top), np.arange(len(epochs))
-    steps = np.array([*range(-_STRIDE, 0), *range(1, _STRIDE + 1)])[:, None]
-    gain = np.arange(1, _STRIDE + 1)[:, None] - np.arange(_STRIDE, -1, -1)
+    top = np.minimum(capacities.most_epochs, base + staleness)
+    tau = np.clip(epochs, base, top)
+    # Every small step, and in wide windows also ever larger ones.
+    wide = max(int(top.max()) - base, 1).bit_length()
+    stride = np.array([*range(1, _STRIDE + 1), *(2**n for n in range(_STRIDE.bit_length(), wide))])
+    steps, n = np.concatenate([-stride[::-1], stride])[:, None], len(stride)
+    # Raise one learner and lower another; the last column is that none is lowered.
+    gain = stride[:, None] - np.append(stride[::-1], 0)
     while True:
-        here = table[rows, chosen]
-        slack = int(here.sum()) - demand
-        to = rows + steps
-        change = np.where((to >= 0) & (to <= top), table[np.clip(to, 0, top), chosen] - here, _NEVER)
+        here = np.minimum(capacities.at(tau), demand)
+        slack, to = int(here.sum()) - demand, tau + steps
+        there = np.minimum(capacities.at(np.clip(to, base, top)), demand)
+        change = np.where((to >= base) & (to <= top), there - here, _NEVER)
         if slack < 0:
-            # Most capacity per epoch given up.
-            k = int(np.argmax(change[_STRIDE - 1]))
-            rows[k] -= 1
+            # The fewest epochs that are enough, else the most capacity.
+            given = change[n - 1 :: -1]
+            lower = int(np.argmax(given.max(axis=1) >= min(-slack, int(given.max()))))
+            tau[int(np.argmax(given[lower]))] -= stride[lower]
             continue
         picked = np.argmax(change, axis=1)
         best = change[np.arange(len(steps)), picked]
-        # Raise one learner by a rows and lower another by b; the last column is b = 0.
-        slack_change = best[_STRIDE:, None] + np.append(best[:_STRIDE], 0)
+        slack_change = best[n:, None] + np.append(best[:n], 0)
         useful = (slack + slack_change >= 0) & ((gain > 0) | ((gain == 0) & (slack_change > 0)))
-        useful &= picked[_STRIDE:, None] != np.append(picked[:_STRIDE], -1)
+        useful &= picked[n:, None] != np.append(picked[:n], -1)
         if not useful.any():
-            return base + rows
+            return tau
         most = gain == gain[useful].max()
         up, down = np.unravel_index(np.argmax(np.where(useful & most, slack_change, _NEVER)), gain.shape)
-        rows[picked[_STRIDE + up]] += up + 1
-        if down < _STRIDE:
-            rows[picked[down]] -= _STRIDE - down
+        tau[picked[n + up]] += stride[up]
+        if down < n:
+            tau[picked[down]] -= stride[n - 1 - down]

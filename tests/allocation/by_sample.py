@@ -34,6 +34,58 @@ def draw(rng: np.random.Generator, samples: int = 64) -> AllocationProblem:
     )
 
 
+def draw_wide(rng: np.random.Generator) -> AllocationProblem:
+    """Draw one to six learners with fast devices: hundreds of epochs, and a wide cap or none."""
+    k = int(rng.integers(1, 7))
+    two = rng.choice([2.0**-9, 2.0**-7, 2.0**-5, 0.125, 0.5], k)
+    least = int(rng.choice([1, 1, 2, 5]))
+    samples = int(rng.integers(k * least, 64))
+    return AllocationProblem(
+        Coefficients(
+            two * rng.choice([1.0, 1.25, 1.5], k),
+            two * rng.choice([0.0, 0.0, 3.0, 20.0], k),
+            rng.choice([0.0, 0.125, 1.0], k),
+            rng.choice([0.0, 2.0**-8, 2.0**-6, 0.125], k),
+            rng.choice([0.0, 0.0, 0.0625], k),
+            rng.choice([0.0, 0.125], k),
+        ),
+        float(rng.choice([0.5, 2.0, 5.0])),
+        None if rng.random() < 0.5 else rng.choice([1.0, 2.0, 5.0], k),
+        total_samples=max(samples, least),
+        staleness=None if rng.random() < 0.4 else int(10 ** rng.uniform(0.5, 3)),
+        min_samples=least,
+        max_samples=rng.integers(1, 64, k) if rng.random() < 0.4 else None,
+        max_epochs=int(rng.choice([60, 1000])) if rng.random() < 0.5 else None,
+    )
+
+
+def own_epochs(problem: AllocationProblem) -> np.ndarray:
+    """The most epochs of each learner (columns) on 0, 1, 2, ... samples, 0 where none fits; by bisection."""
+    c, batch = problem.coefficients, np.arange(problem.total_samples + 1)[:, None]
+    low, high = np.zeros((2, len(batch), len(problem)), dtype=np.int64)
+    high[:] = min(problem.max_epochs, 10**7)
+    while (low < high).any():
+        tau = (low + high + 1) // 2
+        fits = c.c2 * (tau * batch) + c.c1 * batch + c.c0 <= problem.deadline_s
+        fits &= c.g2 * (tau * batch) + c.g1 * batch + c.g0 <= problem.energy_limit_j
+        low, high = np.where(fits, tau, low), np.where(fits, high, tau - 1)
+    return np.where((batch <= problem.max_samples) & (batch >= problem.min_samples), low, 0)
+
+
+def most_epochs(problem: AllocationProblem) -> float:
+    """The largest sum of epochs in any window, however wide; minus infinity if there is no allocation."""
+    own, d = own_epochs(problem), problem.total_samples
+    own = own[:, own.any(axis=0)]
+    if not own.size:
+        return NONE
+    # A window begins at somebody's most epochs on some batch, or ends there.
+    starts = np.unique([*own[own > 0], *np.maximum(own[own > 0] - problem.staleness, 1)])
+    return max(
+        _window(list(np.where(own >= t, np.minimum(own, t + problem.staleness), NONE).T), d, leave_out=False)
+        for t in starts[starts <= own.max(axis=0).min()]
+    )
+
+
 def fixed(problem: AllocationProblem, tau: np.ndarray, time_s: float | np.ndarray) -> np.ndarray:
     """The largest batches at given epochs within a cycle time, 0 where the smallest batch does not fit.
 

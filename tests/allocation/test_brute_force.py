@@ -53,6 +53,7 @@ def test_allocations_equal_enumeration(kind, trials):
             for few in (64, 0):  # all windows at once, and by prices
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(knapsack, "_FEW", few)
+                    patch.setattr(knapsack, "_LATE", 0)
                     found = allocate(problem, Exact(exclude=exclude), throw=False)
                 assert found.status.ok == (best is not None)
                 if best is None:
@@ -107,7 +108,9 @@ def test_leaving_out_beyond_the_core_claims_nothing_unproven(seeds, monkeypatch)
     best = [allocate(problem, Exact(exclude="optimal"), throw=False) for problem in problems]
     assert int(best[0].epochs.sum()) == oracle.best_epochs(problems[0], subsets=True) == 15
     monkeypatch.setattr(knapsack, "_FEW", 0)
-    monkeypatch.setattr(prices, "_CORES", (1,))
+    monkeypatch.setattr(knapsack, "_LATE", 0)
+    monkeypatch.setattr(prices, "_OPEN", 1)
+    monkeypatch.setattr(prices, "_BEAM", 2)
     for problem, optimum in zip(problems, best, strict=True):
         found = allocate(problem, Exact(exclude="optimal"), throw=False)
         assert found.status.ok == optimum.status.ok

@@ -29,6 +29,7 @@ def test_equals_highs(kind, trials, own_deadlines):
         for few in (64, 0):  # all windows at once, and by prices
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(knapsack, "_FEW", few)
+                patch.setattr(knapsack, "_LATE", 0)
                 solution = allocate(problem, Exact(), throw=False)
             assert (best is None) == (solution.status is Status.INFEASIBLE)
             assert best is None or int(solution.epochs.sum()) == best == round(solution.bound * len(problem))
@@ -111,7 +112,8 @@ def test_equal_batches_with_somebody_who_cannot():
 def test_beyond_the_core_the_certificate_is_honest(monkeypatch):
     problems = [paper_problem(seed, 10, 10, 5, learners=200) for seed in range(4)]
     whole = [allocate(problem, Exact()) for problem in problems]
-    monkeypatch.setattr(prices, "_CORES", (2,))
+    monkeypatch.setattr(prices, "_OPEN", 2)
+    monkeypatch.setattr(prices, "_BEAM", 4)
     for problem, best in zip(problems, whole, strict=True):
         rough = allocate(problem, Exact())
         assert best.status is Status.OPTIMAL

@@ -2,24 +2,23 @@
 
 import pytest
 
-from flwr_mel import Status, allocate
+from bench.problems import fleet_problem
+from flwr_mel import allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.solvers import Exact, knapsack, prices
-from tests.problems import fleet_problem
 
 
 @pytest.mark.parametrize(("time_s", "energy_j", "staleness"), [(10, 10, 1), (20, 20, 3), (40, 30, 5)])
 def test_the_shortcuts_change_nothing(monkeypatch, time_s, energy_j, staleness):
     problem = fleet_problem(3000, time_s, energy_j, staleness)
     plain = allocate(problem, Exact())
-    assert plain.status is Status.OPTIMAL
+    assert (plain.bound - plain.mean_epochs) * 3000 <= 1 + 1e-6
     monkeypatch.setattr(prices, "_BLOCK", 500)
     for module in (prices, knapsack):
         monkeypatch.setattr(module, "LARGE", 500)
     short = allocate(problem, Exact())
-    assert short.bound == plain.bound
     assert short.mean_epochs == plain.mean_epochs
-    assert short.status is Status.OPTIMAL
+    assert short.bound == plain.bound
 
 
 def test_a_large_fleet_is_within_one_epoch_of_its_bound():

@@ -14,14 +14,10 @@ def small(seed):
     rng = np.random.default_rng(seed)
     k = int(rng.integers(1, 4))
     zero = np.zeros(k)
-    costs = Coefficients(
-        rng.uniform(0.01, 0.3, k),
-        zero,
-        rng.uniform(0, 1, k),
-        rng.uniform(0, 0.2, k),
-        zero,
-        rng.uniform(0, 0.3, k),
-    )
+    # Energy per sample, per report, both or none; and learners without any.
+    joules = rng.uniform(0, [[0.2], [0.3]], (2, k)) * rng.choice([1.0, 1.0, 0.0], (2, 1))
+    joules *= rng.random(k) < rng.choice([1.0, 0.6])
+    costs = Coefficients(rng.uniform(0.01, 0.3, k), zero, rng.uniform(0, 1, k), joules[0], zero, joules[1])
     held = rng.integers(1, 7, k)
     rate = Rate(
         noise=float(rng.uniform(2, 20)),
@@ -31,10 +27,11 @@ def small(seed):
         reference_s=None if rng.random() < 0.5 else 2.0,
     )
     limit = None if rng.random() < 0.5 else rng.uniform(0.3, 3, k)
-    return costs, limit, held, int(rng.integers(1, 4)), rate
+    time_s = None if rng.random() < 0.7 else float(rng.uniform(0.1, 5))
+    return costs, limit, held, int(rng.integers(1, 4)), rate, time_s
 
 
-def allocations(costs, limit, held, least, rate):
+def allocations(costs, limit, held, least, rate, given_s):
     """Yield samples and cycle time of every allocation; a learner whose least task fits takes part."""
     k, ones = len(costs), np.ones(len(costs), dtype=int)
     top = np.minimum(held, rate.most)
@@ -55,32 +52,51 @@ def allocations(costs, limit, held, least, rate):
             fits = least_j <= limit
         elif limit is not None:
             time_s = max(time_s, float((energy_j / limit * rate.reference_s).max()))
+        if given_s is not None:
+            if time_s > given_s:
+                continue
+            time_s = given_s
+        if limit is not None and rate.reference_s:
             fits = least_j <= limit * time_s / rate.reference_s * (1 + 1e-9)
         if not (fits & (least_s <= time_s) & (d == 0)).any():
             yield d, time_s
 
 
 def worth(costs, held, rate, d, time_s):
-    energy_j = float(costs.energy_j((d > 0).astype(int), d).sum())
-    return rate.value(int(d.sum()), held[d > 0].sum() / held.sum(), time_s, energy_j)
+    """The value by its definition: E counts at least one sample's energy, where it costs least."""
+    joules = costs.energy_j((d > 0).astype(int), d).sum()
+    one = costs.energy_j(np.ones(len(held), dtype=int), np.ones(len(held), dtype=int))
+    energy_j = max(joules, one[one > 0].min()) if one.any() else 1.0
+    samples, share = d.sum(), held[d > 0].sum() / held.sum()
+    cost = time_s ** (1 - rate.frugality) * energy_j**rate.frugality
+    return samples / (samples + rate.noise) * share**0.5 / cost
 
 
-@pytest.mark.parametrize("first", range(0, 400, 100))
-def test_it_is_the_best_of_all_allocations(first):
-    solved = 0
-    for seed in range(first, first + 100):
-        costs, limit, held, least, rate = small(seed)
-        every = [worth(costs, held, rate, *found) for found in allocations(costs, limit, held, least, rate)]
+@pytest.mark.parametrize(("first", "last"), [(0, 400), pytest.param(400, 20_400, marks=pytest.mark.slow)])
+def test_it_is_the_best_of_all_allocations(first, last):
+    solved, given = 0, 0
+    for seed in range(first, last):
+        *problem, rate, time_s = small(seed)
+        costs, limit, held, least = problem
         try:
-            best = best_round(costs, limit, max_samples=held, min_samples=least, objective=rate)
+            best = best_round(
+                costs, limit, max_samples=held, min_samples=least, objective=rate, cycle_time_s=time_s
+            )
         except Infeasible:
-            assert not every
+            assert not [*allocations(*problem, rate, None)], seed
             continue
-        solved += 1
+        # A T that is too short for the cover is replaced by the shortest one.
+        assert time_s is None or best.cycle_time_s >= time_s
+        given_s = None if time_s is None else best.cycle_time_s
+        every = [worth(costs, held, rate, *found) for found in allocations(*problem, rate, given_s)]
+        solved, given = solved + 1, given + (given_s is not None)
         found = worth(costs, held, rate, best.solution.samples, best.cycle_time_s)
+        assert best.solution.value == pytest.approx(found, rel=1e-12)
         assert found >= max(every) * (1 - 1.001 * RESOLUTION), seed
         assert best.solution.bound >= max(every) * (1 - 1e-9), seed
-    assert solved > 60
+        assert best.solution.gap <= (RESOLUTION if given_s is None else 1e-9) * 1.001, seed
+    assert solved > 0.6 * (last - first)
+    assert given > 0.1 * (last - first)
 
 
 @pytest.mark.parametrize("frugality", [0.0, 0.25])
