@@ -91,7 +91,7 @@ bench: install  ## Measure everything and write docs/BENCHMARKS.md; LINKS=5g.csv
 # 1.42 asks for.
 OLDEST := $(shell sed -nE 's/^ *"flwr>=([0-9.]+),.*/\1/p' pyproject.toml)
 VERSIONS ?= $(OLDEST) newest
-COMPAT := torch torchvision cvxpy clarabel matplotlib mlxtend flwr-datasets hypothesis psutil pytest pytest-timeout
+COMPAT := torch torchvision opacus cvxpy clarabel matplotlib mlxtend flwr-datasets hypothesis psutil pytest pytest-timeout
 compat: $(addprefix compat-,$(VERSIONS))  ## Strategy tests with the oldest packages and with the newest Flower; VERSIONS="1.30.0 ..." for others
 
 compat-%: install
