@@ -9,7 +9,6 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from flwr_mel._text import some
 from flwr_mel.allocation import Handout, Infeasible, Reason, Solution, Solver, allocate
@@ -46,7 +45,7 @@ def _how(text: str, *names: str, **more: Any) -> Any:
 
 def plan(
     file: q.FleetFile,
-    samples: Annotated[int | None, limit(_D)] = None,
+    samples: Annotated[int | None, limit(_D, parser=q.whole)] = None,
     cycle_time: Annotated[str | None, limit(_T, metavar="SECONDS|best")] = None,
     energy: q.Energy = None,
     staleness: Annotated[int | None, limit(_C)] = None,
@@ -258,19 +257,31 @@ def _compare(question: Question, solver: Solver) -> None:
         return
     out = console()
     title(out, f"Schemes on {question.file}", question.headline())
-    table = grid("scheme<", "mean epochs", "epochs", "active", "samples", "joules", "seconds", "status<")
-    for which, s in solutions.items():
-        if s.status.ok:
-            done = sorted({int(tau) for tau in s.epochs if tau})
-            cells = [f"{s.mean_epochs:.4g}", "-".join(dict.fromkeys(map(str, (done[0], done[-1]))))]
-            cells += [f"{int((s.epochs > 0).sum()):,}/{len(s.epochs):,}", f"{int(s.samples.sum()):,}"]
-            cells += [f"{float(s.energy_j.sum()):.4g}", f"{float(s.time_s.max()):.4g}"]
-        table.add_row(str(which), *(cells if s.status.ok else ["-"] * 6), str(s.status))
-    if bound is not None:
-        table.add_row(Text("bound", style="dim"), f"{bound:.4g}")
+    table = grid("<", *map(str, solutions))  # a scheme per column fits into narrow terminals
+    columns = [_column(s) for s in solutions.values()]
+    names = ("mean epochs", "epochs", "active", "samples", "joules", "seconds", "status")
+    for name, *cells in zip(names, *columns, strict=True):
+        table.add_row(name, *cells)
     out.print(table)
     out.print()
-    facts(out, [(str(k), " ".join(lines)) for k, lines in wrong.items()])
+    best_possible = [] if bound is None else [("bound", f"{bound:.4g} mean epochs")]
+    facts(out, [*best_possible, *((str(k), " ".join(lines)) for k, lines in wrong.items())])
+
+
+def _column(s: Solution) -> list[str]:
+    """Return what a scheme brings, in words."""
+    if not s.status.ok:
+        return ["-"] * 6 + [str(s.status)]
+    done = sorted({int(tau) for tau in s.epochs if tau})
+    return [
+        f"{s.mean_epochs:.4g}",
+        "-".join(dict.fromkeys(map(str, (done[0], done[-1])))),
+        f"{int((s.epochs > 0).sum()):,}/{len(s.epochs):,}",
+        f"{int(s.samples.sum()):,}",
+        f"{float(s.energy_j.sum()):.4g}",
+        f"{float(s.time_s.max()):.4g}",
+        str(s.status),
+    ]
 
 
 def _inverse(question: Question, which: str, epochs: int) -> None:

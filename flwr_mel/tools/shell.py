@@ -55,6 +55,8 @@ class Commands(TyperGroup):
 
         def run() -> Any:
             code = super(Commands, self).main(args, standalone_mode=False, **extra)
+            if sys.stdout is None:
+                return say("standard output: closed. Send it to /dev/null if it is not wanted", ENVIRONMENT)
             sys.stdout.flush()  # while an error can still be told
             return code
 
@@ -183,7 +185,7 @@ def refuse_given(why: str, *names: str) -> None:
 
 def missing_packages(what: str, error: ImportError, extra: str) -> NoReturn:
     """End the command because an optional part, an extra of flwr-mel, is not installed."""
-    remedy = f"in a clone of flwr_mel: pip install '.[{extra}]'"
+    remedy = f"pip install 'flwr-mel[{extra}]', or in a clone: pip install '.[{extra}]'"
     stop(f"{what} needs more packages ({error}); {remedy}", ENVIRONMENT)
 
 

@@ -33,6 +33,7 @@ pytestmark = [
         (["--min-samples", "500"], 3, "lower --min-samples"),
         (["--learners", "0"], 2, "--learners must be an integer from 1"),
         (["--cycles", "x"], 2, "--cycles"),
+        (["--fleet", "nosuch.toml"], 4, "No such file"),
         (["--no-such-option"], 2, "No such option"),
     ],
 )
@@ -106,7 +107,7 @@ def test_a_missing_package_is_named_by_simulate(package, tmp_path, monkeypatch):
     assert package in said
 
 
-@pytest.mark.parametrize(("command", "code"), [("sweep", 4), ("arena", 2)])
+@pytest.mark.parametrize(("command", "code"), [("sweep", 4), ("arena", 4)])
 def test_bad_input_leaves_stdout_empty(command, code):
     done = CliRunner().invoke(app, [command, "nope"])
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (code, "", 1)

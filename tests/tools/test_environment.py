@@ -38,6 +38,11 @@ def test_a_full_disk_behind_stdout(paper):
     assert_told(done, "standard output: No space left on device. Free some space")
 
 
+def test_no_stdout(paper):
+    done = shell(["bash", "-c", '"$@" >&-', "-", *command("plan", paper, *LIMITS)])
+    assert_told(done, "standard output: closed")
+
+
 def test_a_file_that_may_not_grow(a_run, tmp_path):
     page = tmp_path / "page.html"
     # A measured process could not write what was measured, either.

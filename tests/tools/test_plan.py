@@ -77,6 +77,16 @@ def test_compare_shows_four_schemes_and_the_bound(paper):
     assert all(s["value"] <= got["bound"] for s in schemes.values())
 
 
+def test_compare_fits_into_60_columns_and_samples_may_have_commas(paper):
+    limits = ("--cycle-time", 10, "--samples", "60,000", "--compare")
+    text = run("plan", paper, *limits, env={"COLUMNS": "60"}).stdout
+    head = next(line for line in text.splitlines() if "ha-asyn" in line)
+    assert head.split() == ["ha-asyn", "ha-sync", "hu-asyn", "hu-sync"]
+    assert "\u2026" not in text
+    assert max(map(len, text.splitlines())) <= 60
+    assert "'6x' is not a valid integer" in refused("plan", paper, "--cycle-time", 10, "--samples", "6x")
+
+
 def test_compare_goes_on_while_one_scheme_has_an_answer(paper):
     args = ("plan", paper, "--cycle-time", 3, "--samples", 60000, "--compare")
     got = ask(*args)
