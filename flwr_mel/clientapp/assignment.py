@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from flwr_mel import wire
 from flwr_mel._npy import read_npy
 from flwr_mel._validate import IntArray, complain, count
-from flwr_mel.clientapp.call import current_call, number_of_epochs
+from flwr_mel.clientapp.call import Call, current_call, number_of_epochs, unwatched
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -23,7 +23,7 @@ Loader = TypeVar("Loader")
 log = logging.getLogger("flwr.mel")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Assignment:
     """What the server allocated to this client for this round.
 
@@ -33,8 +33,8 @@ class Assignment:
 
     Parameters
     ----------
-    epochs : int
-        tau_k.
+    _epochs : int
+        tau_k, which the app reads as `epochs`.
     samples : int, optional
         d_k. None: all samples.
     cycle : int
@@ -45,11 +45,41 @@ class Assignment:
         With parallelized learning, the samples themselves: parts of the server's arrays, in the same order.
     """
 
-    epochs: int
+    _epochs: int
     samples: int | None
     cycle: int
     seed: int
     shard: tuple[npt.NDArray[Any], ...] | None = None
+    _call: Call = field(default_factory=current_call)
+
+    def __repr__(self) -> str:  # does not count as reading the epochs
+        names = ("samples", "cycle", "seed", "shard")
+        rest = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"Assignment(epochs={self._epochs}, {rest})"
+
+    @property
+    def epochs(self) -> int:
+        """tau_k, the number of epochs. The server is told whether the app reads it."""
+        self._call.epochs_read = True
+        return self._epochs
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the task is to end; 0 or less when they are over, infinity without a limit.
+
+        For a loop of the app's own; `loader` stops by itself. Do one batch or epoch at least.
+        """
+        return self._call.ask_left()
+
+    def trained(self, samples: int) -> None:
+        """Count samples that a loop of the app's own trained on; `loader` counts by itself.
+
+        Parameters
+        ----------
+        samples : int
+            Since the last call; in two epochs, a sample counts twice.
+        """
+        self._call.drew(count("samples", samples), by_loader=False)
 
     @classmethod
     def from_message(cls, message: Message, epochs: int | None = None) -> Assignment:
@@ -79,15 +109,14 @@ class Assignment:
         epochs : int, optional
             The project's own number of epochs, if it is in neither the config nor the run config.
         """
-        config = dict(config)
+        config = unwatched(config)
         call = current_call()
-        call.unobserved = True  # from here on the app may read its epochs from the task
         if epochs is not None:
             call.own_epochs = count("epochs", epochs, least=1)
         if wire.CYCLE in config and wire.BASELINE not in config:
             samples = count(wire.SAMPLES, config.get(wire.SAMPLES), least=1)
             return cls(
-                epochs=count(wire.EPOCHS, config.get(wire.EPOCHS), least=1),
+                count(wire.EPOCHS, config.get(wire.EPOCHS), least=1),
                 samples=samples,
                 cycle=count(wire.CYCLE, config[wire.CYCLE], least=1),
                 seed=_seed(config.get(wire.SEED)),
@@ -117,13 +146,16 @@ class Assignment:
         """
         n = count("n_local", n_local, least=1)
         used = n if self.samples is None else min(self.samples, n)
-        current_call().chose(used, n)
+        self._call.chose(used, n)
         if used == n:
             return np.arange(n)
         return np.sort(np.random.default_rng([self.seed, 1]).choice(n, used, replace=False))
 
     def loader(self, loader: Loader) -> Loader:
         """Return a torch DataLoader like this one over the samples of this round.
+
+        It stops when the seconds of the task are over. In the first epoch it returns at least one batch, in
+        each later one at least two samples, so that no app divides by zero. ``len(loader)`` does not change.
 
         Parameters
         ----------
@@ -133,7 +165,7 @@ class Assignment:
         # Imported here, because it needs torch.
         from flwr_mel.clientapp.loader import narrowed  # noqa: PLC0415
 
-        return narrowed(loader, self)
+        return narrowed(loader, self, self._call)
 
 
 @cache

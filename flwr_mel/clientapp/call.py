@@ -1,13 +1,20 @@
-"""One call of the app: where it reads its epochs, and what it does with its samples."""
+"""One call of the app: where it reads its epochs, how long it takes, what it does with its samples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from time import perf_counter
 from typing import Any
 
 from flwr_mel import wire
+from flwr_mel.clientapp.virtual import price
+from flwr_mel.devices import Measured
+
+#: Share of the seconds by which sums in floating point may miss a task that takes exactly its seconds.
+_ROUNDING = 1e-9
 
 
 class WatchedConfig(dict[str, Any]):
@@ -21,39 +28,42 @@ class WatchedConfig(dict[str, Any]):
         The key to watch.
     """
 
+    # Those of dict do not call __getitem__ and __iter__.
+    get, pop, setdefault = Mapping.get, MutableMapping.pop, MutableMapping.setdefault  # type: ignore[assignment]
+    keys, values, items = Mapping.keys, Mapping.values, Mapping.items  # type: ignore[assignment]
+
     def __init__(self, config: Mapping[str, Any], key: str | None) -> None:
         super().__init__(config)
         self.key = key
         #: None: unknown, because the app copied or listed the whole config.
         self.was_read: bool | None = False
 
-    def _note(self, key: str) -> None:
+    def __getitem__(self, key: str) -> Any:
         if key == self.key and self.was_read is False:
             self.was_read = True
-
-    def __getitem__(self, key: str) -> Any:
-        self._note(key)
         return super().__getitem__(key)
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return a value or the default."""
-        self._note(key)
-        return super().get(key, default)
-
-
-def _noted(name: str) -> Any:
-    """Return a method of dict that makes it unknown whether the key was read."""
-
-    def method(self: WatchedConfig, *args: Any) -> Any:
+    def __iter__(self) -> Iterator[str]:
         self.was_read = self.was_read or None
-        return getattr(dict, name)(self, *args)
+        return super().__iter__()
 
-    return method
+    def copy(self) -> dict[str, Any]:
+        """Return a plain dict."""
+        return dict(self)
+
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | other
 
 
-# dict(config) and {**config} call `keys`, because `__iter__` is not that of dict.
-for _name in ("__iter__", "keys", "values", "items", "copy", "pop", "setdefault", "__or__"):
-    setattr(WatchedConfig, _name, _noted(_name))
+def unwatched(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy a config without recording that it was read.
+
+    Parameters
+    ----------
+    config : mapping
+        Watched or not.
+    """
+    return dict(dict.items(config) if isinstance(config, dict) else config)
 
 
 class Call:
@@ -63,10 +73,20 @@ class Call:
     ----------
     task : mapping, optional
         The server's task. Without one, the app does its own work.
+    clock : callable
+        Returns seconds; the call starts now.
+    device : Measured, optional
+        Of a virtual fleet. Time is then the price of the samples drawn so far, and the clock is not used.
     """
 
-    def __init__(self, task: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        task: Mapping[str, Any] | None = None,
+        clock: Callable[[], float] = perf_counter,
+        device: Measured | None = None,
+    ) -> None:
         task = task or {}
+        self._clock, self._start, self._device = clock, clock(), device
         #: tau_k; None: the project's own epochs.
         self.epochs: int | None = None
         #: One line about an error in the mod.
@@ -77,15 +97,31 @@ class Call:
                 self.epochs = epochs
             else:
                 self.problem = f"{wire.EPOCHS} is {epochs!r}: the app does its own epochs"
+        limit = task.get(wire.SECONDS, math.inf)
+        #: Seconds that the task may take.
+        self.limit = math.inf
+        if isinstance(limit, int | float) and limit >= 0:
+            self.limit = float(limit)
+        else:
+            self.problem = f"{wire.SECONDS} is {limit!r}: the task has no limit"
+        #: Seconds that the task took; None while it is under way.
+        self.took: float | None = None
         self.named_key: str | None = task.get(wire.EPOCHS_KEY)
         #: The project's own number of epochs, if it was found.
         self.own_epochs: int | None = None
         self.config: WatchedConfig | None = None
         #: The app may have read its epochs where it is not observed.
         self.unobserved = False
-        self.samples_used: int | None = None
+        #: The app read `Assignment.epochs`.
+        self.epochs_read = False
+        self._chosen: int | None = None
         self.samples_held: int | None = None
         self.samples_drawn: int | None = None
+        self._by_loader = self._asked = self._over = False
+        #: The loader left out samples, because the seconds were over.
+        self.cut = False
+        # Seconds per sample of the fastest batch. The first ones may include loading and warming up.
+        self._pace = math.inf
 
     def override(self, config: Mapping[str, Any], *, add: bool = True) -> tuple[str | None, dict[str, Any]]:
         """Return the key of the epochs in a config, and a copy of the config with the epochs of the task.
@@ -108,27 +144,119 @@ class Call:
         kind = type(own) if isinstance(own, float | str) else int
         return key, {**config, key: kind(self.epochs)}
 
-    def drew(self) -> None:
-        """Record that a sample was drawn from the loader."""
-        self.samples_drawn = (self.samples_drawn or 0) + 1
-
     def chose(self, used: int, held: int) -> None:
         """Record a choice of samples; of several, the one from the most data counts."""
         if self.samples_held is None or held >= self.samples_held:
-            self.samples_used, self.samples_held = used, held
+            self._chosen, self.samples_held = used, held
 
-    def report(self) -> dict[str, Any]:
-        """Return what is known under the keys of the wire; unknown values are left out."""
-        read = self.config.was_read if self.config is not None else None
+    def drew(self, samples: int, *, by_loader: bool = True) -> None:
+        """Record that the app trains on samples."""
+        self.samples_drawn = (self.samples_drawn or 0) + samples
+        self._by_loader = self._by_loader or by_loader
+
+    def now(self) -> float:
+        """Return the seconds since the message arrived."""
+        if self._device is None:
+            return self._clock() - self._start
+        drawn = self.samples_drawn
+        seen = (self._chosen or 0) if drawn is None else min(drawn, self._chosen or drawn)
+        return price(self._device, drawn or 0, seen)[0]
+
+    def left(self) -> float:
+        """Return the seconds that are left; infinity without a limit."""
+        return self.limit if self.limit == math.inf else self.limit - self.now()
+
+    def ask_left(self) -> float:
+        """Return the seconds that are left to the app, which stops by them."""
+        left = self.left()
+        self._asked, self._over = True, self._over or left <= 0
+        return left
+
+    def paced(self, seconds: float, samples: int) -> None:
+        """Record how long a batch took."""
+        self._pace = min(self._pace, seconds / max(samples, 1))
+
+    def room(self) -> float:
+        """Return how many samples fit into the seconds that are left."""
+        left = self.left()
+        if left == math.inf:
+            return left
+        pace = 0.0 if self._pace == math.inf else self._pace
+        if self._device is not None:
+            new = (self.samples_drawn or 0) < (self._chosen or math.inf)
+            pace = self._device.c2 + (self._device.c1 if new else 0)
+        if pace == 0:
+            return math.inf if left > 0 else 0.0
+        return max(0.0, (left + _ROUNDING * self.limit) // pace)
+
+    @property
+    def samples_used(self) -> int | None:
+        """Distinct samples that the app trained on, as far as it is known."""
+        if self._chosen is None or self.samples_drawn is None or not self.stopped:
+            return self._chosen
+        return min(self._chosen, self.samples_drawn)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the seconds of the task were over before its work was done."""
+        if self.samples_drawn is None or self._chosen is None:
+            return self.cut or self._over
+        whole = (self.epochs or self.own_epochs or 1) * self._chosen
+        return self.cut or (self._over and self.samples_drawn < whole)
+
+    def read(self) -> bool | None:
+        """Return whether the app read its epochs; None: unknown."""
+        in_config = self.config.was_read if self.config is not None else None
+        if self.epochs_read or in_config:
+            return True
+        return None if self.unobserved else in_config
+
+    def report(self, examples: int | None = None) -> dict[str, Any]:
+        """Return what is known under the keys of the wire; unknown values are left out.
+
+        Parameters
+        ----------
+        examples : int, optional
+            That the app's reply counts.
+        """
+        read, took, joules = self.read(), self.took, None
+        stops = self._by_loader or self._asked
+        if self._device is not None:
+            took, joules = self._priced(self._device, read, examples)
+            # Without a count, no virtual time passes in a loop of the app's own.
+            stops = stops and self.samples_drawn is not None
         facts = {
             wire.OWN_EPOCHS: self.own_epochs,
-            wire.EPOCHS_READ: None if read is None or (self.unobserved and not read) else int(read),
+            wire.EPOCHS_READ: None if read is None else int(read),
             wire.SAMPLES_USED: self.samples_used,
             wire.SAMPLES_HELD: self.samples_held,
             wire.SAMPLES_DRAWN: self.samples_drawn,
+            wire.STOPS: 1 if stops else None,
+            wire.STOPPED: 1 if self.stopped else None,
+            wire.TRAIN_SECONDS: took,
+            wire.TRAIN_JOULES: joules,
+            wire.VIRTUAL: None if self._device is None else 1,
             wire.PROBLEM: self.problem,
         }
         return {key: value for key, value in facts.items() if value is not None}
+
+    def _priced(
+        self, device: Measured, read: bool | None, examples: int | None
+    ) -> tuple[float | None, float | None]:
+        """Price the work on the virtual device.
+
+        If samples were not counted, they are the epochs times the samples used. The epochs are those of the
+        task, unless the app did not read them. The samples are those chosen, or else those of the reply.
+        """
+        samples = self.samples_used or examples
+        if samples is None:
+            self.problem = "no virtual time: the app neither chose samples nor replied with num-examples"
+            return None, None
+        own = self.own_epochs or 1
+        drawn = self.samples_drawn
+        if drawn is None:
+            drawn = samples * (own if read is False else self.epochs or own)
+        return price(device, drawn, samples)
 
 
 _current: ContextVar[Call | None] = ContextVar("flwr_mel_call", default=None)
@@ -136,7 +264,7 @@ _current: ContextVar[Call | None] = ContextVar("flwr_mel_call", default=None)
 
 @contextmanager
 def recorded(call: Call) -> Iterator[None]:
-    """Let `Assignment` record into this call until the end of the block.
+    """Let `Assignment` record into this call until the end of the block, and its clock stop there.
 
     Parameters
     ----------
@@ -147,12 +275,13 @@ def recorded(call: Call) -> Iterator[None]:
     try:
         yield
     finally:
+        call.took = call.now()
         _current.reset(token)
 
 
-def current_call() -> Call:
-    """Return the call under way; without a mod one that is not reported."""
-    return _current.get() or Call()
+def current_call(default: Call | None = None) -> Call:
+    """Return the call under way; without a mod the default, or one that is not reported."""
+    return _current.get() or default or Call()
 
 
 def number_of_epochs(value: object) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from time import perf_counter
 from typing import Any
 
 from flwr.app import Context, RecordDict
@@ -23,7 +22,7 @@ from flwr.common import (
 )
 
 from flwr_mel import wire
-from flwr_mel.clientapp.call import Call, WatchedConfig, recorded
+from flwr_mel.clientapp.call import WatchedConfig, recorded
 from flwr_mel.clientapp.mod import MelMod, mel_mod
 
 log = logging.getLogger("flwr.mel")
@@ -67,18 +66,17 @@ class MelClient(Client):
         """Call the project's client with the epochs of the task, and report."""
         if wire.CYCLE not in ins.config:
             return self._client.fit(ins)
-        if reason := self._mod.refusal(ins.config):
+        try:
+            call = self._mod.call(ins.config, self._context)
+        except ValueError as reason:
             # An exception would end the process of `start_client`.
-            return FitRes(Status(Code.FIT_NOT_IMPLEMENTED, reason), Parameters([], ""), 0, {})
-        call = Call(ins.config)
+            return FitRes(Status(Code.FIT_NOT_IMPLEMENTED, str(reason)), Parameters([], ""), 0, {})
         key, changed = call.override(ins.config)
         call.config = WatchedConfig(changed, key)
         with recorded(call):
-            start = perf_counter()
             result = self._client.fit(FitIns(ins.parameters, call.config))
-            seconds = perf_counter() - start
         try:
-            report = self._mod.report(self._context, ins.config, call, seconds)
+            report = self._mod.report(self._context, ins.config, call, result.num_examples)
             result.metrics = {**result.metrics, **report}
         except Exception:
             log.exception("no report is attached to the reply")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -44,46 +46,103 @@ _OPTIONS = [
 ]
 
 
-class CountingSampler(Sampler[int]):
-    """Another sampler's indices, counted. They are drawn in the main process, also with workers.
+class TaskSampler(Sampler[int]):
+    """Another sampler's indices, until the time is over. The main process draws them, also with workers.
+
+    The last batch in time has as many samples as the fastest batch so far promises to finish in time.
 
     Parameters
     ----------
     sampler : Sampler
         Gives the indices.
     call : Call
-        Counts them.
-    avoid_lone : int
-        Batch size. Leave out a sample that would be the only one of the last batch, because BatchNorm cannot
-        train on one sample. 0: leave out nothing.
+        Has the clock and counts the samples.
+    size : int
+        Of a batch.
+    tail : int
+        Leave out a last batch of at most so many samples, unless it is the only one.
     origin : DataLoader
         Over all samples of the client.
     """
 
-    def __init__(self, sampler: Sampler[int], call: Call, avoid_lone: int, origin: DataLoader[Any]) -> None:
+    def __init__(
+        self, sampler: Sampler[int], call: Call, size: int, tail: int, origin: DataLoader[Any]
+    ) -> None:
         self.origin = origin
         self._sampler = sampler
         self._call = call
-        self._avoid_lone = avoid_lone
+        self._size = size
+        self._tail = tail
+        #: Samples of this epoch that were drawn.
+        self._drawn = 0
+        #: Of these, samples that the app received; None: unknown, because another loader took the sampler.
+        self.received: int | None = None
 
     def __iter__(self) -> Iterator[int]:
-        n, waiting = 0, None
-        for index in self._sampler:
-            if waiting is not None:
-                self._call.drew()
-                yield waiting
-            n, waiting = n + 1, index
-        if waiting is not None:
-            self._call.drew()
-            if not self._is_lone(n):
-                yield waiting
+        call = current_call(self._call)  # also if the app keeps a loader of an earlier round
+        first, self._drawn = not call.samples_drawn, 0
+        call.drew(0)
+        indices = iter(self._sampler)
+        while batch := list(islice(indices, self._size)):
+            if self._drawn and len(batch) <= self._tail:
+                self._draw(call, len(batch))
+                return
+            least = 0 if self._drawn else len(batch) if first else 2
+            ahead = 0 if self.received is None else self._drawn - self.received
+            kept = batch[: int(max(least, min(len(batch), call.room() - ahead)))]
+            if len(kept) == 1 < len(batch):  # BatchNorm cannot train on one sample
+                kept = []
+            self._draw(call, len(kept))
+            yield from kept
+            if len(kept) < len(batch):
+                call.cut = True
+                return
 
     def __len__(self) -> int:
         n = len(self._sampler)  # type: ignore[arg-type]
-        return n - self._is_lone(n)
+        last = n % self._size
+        return n - last if n > last <= self._tail else n
 
-    def _is_lone(self, n: int) -> bool:
-        return self._avoid_lone > 1 and n > 1 and n % self._avoid_lone == 1
+    def _draw(self, call: Call, samples: int) -> None:
+        self._drawn += samples
+        if self.received is None:
+            call.drew(samples)
+
+    def passed_on(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches of one epoch, count their samples, and stop when the time is over.
+
+        Workers load batches ahead, which are not used then.
+
+        Parameters
+        ----------
+        batches : iterator
+            Of the loader.
+        """
+        call = current_call(self._call)
+        self.received, since = 0, call.now()
+        for batch in batches:
+            samples = min(self._size, self._drawn - self.received)
+            self.received += samples
+            call.drew(samples)
+            yield batch
+            now = call.now()
+            call.paced(now - since, samples)
+            since = now
+            if self.received < self._drawn and call.left() <= 0:
+                call.cut = True
+                break
+        else:
+            call.drew(self._drawn - self.received)  # a last batch that was left out
+        self.received = None
+
+
+class TaskLoader(DataLoader[Any]):
+    """A DataLoader whose sampler also knows what the app receives."""
+
+    def __iter__(self) -> Any:
+        sampler = cast(TaskSampler, self.sampler)
+        sampler.received = 0  # workers draw at once
+        return sampler.passed_on(super().__iter__())
 
 
 class KeptSampler(Sampler[int]):
@@ -101,7 +160,7 @@ class KeptSampler(Sampler[int]):
         return max(1, round(len(self._sampler) * self._share))  # type: ignore[arg-type]
 
 
-def narrowed(loader: L, task: Assignment) -> L:
+def narrowed(loader: L, task: Assignment, call: Call) -> L:
     """Return a DataLoader over the task's samples, in everything else like the one given.
 
     Parameters
@@ -110,24 +169,26 @@ def narrowed(loader: L, task: Assignment) -> L:
         Over all samples of the client.
     task : Assignment
         How many of them.
+    call : Call
+        Of the app.
     """
     if not isinstance(loader, DataLoader):
         raise TypeError(
             f"task.loader takes a torch DataLoader, got {type(loader).__name__}. For arrays, Hugging Face "
             "datasets and tf.data, choose rows: task.choose(len(data))"
         )
-    if isinstance(loader.sampler, CountingSampler):  # of an earlier round: the client keeps its loader
-        return narrowed(cast(L, loader.sampler.origin), task)
+    if isinstance(loader.sampler, TaskSampler):  # of an earlier round: the client keeps its loader
+        return narrowed(cast(L, loader.sampler.origin), task, call)
     _check(loader)
     rows = loader.sampler.indices if isinstance(loader.sampler, SubsetRandomSampler) else None
     n = len(loader.dataset if rows is None else rows)  # type: ignore[arg-type]
     chosen = task.choose(n)
     if len(chosen) == n:
-        return cast(L, _rebuilt(loader, loader.dataset, loader.sampler, whole=True))
+        return cast(L, _rebuilt(loader, call, loader.dataset, loader.sampler, whole=True))
     if rows is not None:
         chosen = torch.as_tensor(rows)[torch.from_numpy(chosen)].numpy()
     data = _subset(loader.dataset, chosen)
-    return cast(L, _rebuilt(loader, data, _sampler(loader.sampler, data, chosen, n), whole=False))
+    return cast(L, _rebuilt(loader, call, data, _sampler(loader.sampler, data, chosen, n), whole=False))
 
 
 def _check(loader: DataLoader[Any]) -> None:
@@ -180,18 +241,21 @@ def _sampler(old: Any, data: Any, chosen: IntArray, n: int) -> Sampler[int]:
     return make.get(type(old), lambda: KeptSampler(old, chosen, n))()
 
 
-def _rebuilt(loader: DataLoader[Any], data: Any, sampler: Any, *, whole: bool) -> DataLoader[Any]:
+def _rebuilt(loader: DataLoader[Any], call: Call, data: Any, sampler: Any, *, whole: bool) -> TaskLoader:
     """Build a loader with the same options over other data."""
-    size, drop_last = loader.batch_size, loader.drop_last
-    if drop_last and not whole and len(sampler) < (size or 0):
+    batch, drop_last = loader.batch_size, loader.drop_last
+    size = batch or 1
+    if drop_last and not whole and len(sampler) < size:
         log.warning("%s samples are less than one batch of %s; the batch is not dropped", len(sampler), size)
         drop_last = False
-    lone = 0 if whole or drop_last or size is None else size
+    tail = 0 if whole or drop_last else min(1, size - 1)
+    if drop_last and call.limit < math.inf:  # the last batch in time may be a small one
+        drop_last, tail = False, size - 1
     options = {name: getattr(loader, name) for name in _OPTIONS if hasattr(loader, name)}
-    return DataLoader(
+    return TaskLoader(
         data,
-        batch_size=size,
-        sampler=CountingSampler(sampler, current_call(), lone, loader),
+        batch_size=batch,
+        sampler=TaskSampler(sampler, call, size, tail, loader),
         drop_last=drop_last,
         **options,
     )

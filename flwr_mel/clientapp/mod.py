@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from flwr_mel._text import error_line
 from flwr_mel.clientapp.call import Call, WatchedConfig, recorded
 from flwr_mel.clientapp.capability import Source, capability_words, identity_words
 from flwr_mel.clientapp.private import PrivateSteps
+from flwr_mel.clientapp.virtual import device_of
 
 if TYPE_CHECKING:
     from flwr.clientapp.typing import ClientAppCallable
@@ -48,11 +50,21 @@ class MelMod:
         ``mel-profile="/path/profile.toml"``.
     private : PrivateSteps, optional
         Rejects tasks that exceed the sampling rate and steps of this client's differential privacy.
+    clock : callable, optional
+        Returns seconds. Replace it to run apps on a clock of your own; for a fleet of virtual devices set
+        ``FLWR_MEL_FLEET`` instead (see `flwr_mel.clientapp.virtual`), which replaces clock and capability.
     """
 
-    def __init__(self, capability: Source = None, *, private: PrivateSteps | None = None) -> None:
+    def __init__(
+        self,
+        capability: Source = None,
+        *,
+        private: PrivateSteps | None = None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
         self._capability = capability
         self._private = private
+        self._clock = clock
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Handle one message."""
@@ -66,21 +78,33 @@ class MelMod:
             call.override(context.run_config)
             with recorded(call):
                 return call_next(message, context)
-        if reason := self.refusal(task):
-            raise ValueError(reason)
-        call, inner = _prepare(message, context, task)
+        call = self.call(task, context)
+        inner = _prepare(message, context, task, call)
         with recorded(call):
-            start = perf_counter()
             reply = call_next(message, inner)
-            seconds = perf_counter() - start
         context.state = inner.state
         if reply.has_content():
             try:
-                report = self.report(context, task, call, seconds)
+                report = self.report(context, task, call, _examples(reply.content))
                 _attach(reply.content, report, classic=_FIT_INS in configs)
             except Exception:
                 log.exception("no report is attached to the reply")
         return reply
+
+    def call(self, task: Mapping[str, Any], context: Context) -> Call:
+        """Start the clock of a task; raise ValueError if the task is rejected.
+
+        Parameters
+        ----------
+        task : mapping
+            Keys of the wire.
+        context : Context
+            Of the client.
+        """
+        call = Call(task, self._clock, device_of(context.node_config))
+        if reason := self.refusal(task):
+            raise ValueError(reason)
+        return call
 
     def refusal(self, task: Mapping[str, Any]) -> str | None:
         """Return why a task is rejected; None if it is not.
@@ -108,13 +132,18 @@ class MelMod:
         words: dict[str, Any] = {wire.MODDED: 1}
         try:
             words |= identity_words(context)
-            words |= capability_words(self._capability, context, cycle)
+            source, device = self._capability, device_of(context.node_config)
+            if device is not None:  # its costs are learned, as those of a real device
+                source = {wire.ENERGY_LIMIT_J: device.energy_limit_j}
+            words |= capability_words(source, context, cycle)
         except Exception as error:
             log.exception("the capability of this client is not known")
             words[wire.PROBLEM] = error_line(error, _LONGEST)
         return words
 
-    def report(self, context: Context, task: Mapping[str, Any], call: Call, seconds: float) -> dict[str, Any]:
+    def report(
+        self, context: Context, task: Mapping[str, Any], call: Call, examples: int | None
+    ) -> dict[str, Any]:
         """Return what is sent with the reply: the capability for the next round, and what the app did.
 
         Parameters
@@ -125,12 +154,12 @@ class MelMod:
             Keys of the wire.
         call : Call
             Of the app.
-        seconds : float
-            In the app.
+        examples : int, optional
+            That the reply counts.
         """
         cycle = task[wire.CYCLE]
         words = self.words(context, cycle + 1 if isinstance(cycle, int) else 1)
-        return {**words, wire.TRAIN_SECONDS: seconds, **call.report()}
+        return {**words, **call.report(examples)}
 
     def _answer(self, message: Message, context: Context, cycle: object) -> Message:
         """Answer a probe in the form of the API that sent it."""
@@ -146,10 +175,10 @@ class MelMod:
         return Message(content, reply_to=message)
 
 
-def _prepare(message: Message, context: Context, task: ConfigRecord) -> tuple[Call, Context]:
+def _prepare(message: Message, context: Context, task: ConfigRecord, call: Call) -> Context:
     """Set the epochs in the message and in the run config of a new context."""
     try:
-        call, inner = Call(task), copy.copy(context)
+        inner = copy.copy(context)
         for name, config in list(message.content.config_records.items()):
             key, changed = call.override(config, add=config is task)
             if key in changed:
@@ -159,19 +188,25 @@ def _prepare(message: Message, context: Context, task: ConfigRecord) -> tuple[Ca
         inner.run_config = call.config = WatchedConfig(changed, key)
     except Exception as error:
         log.exception("the epochs cannot be set; the app does its own work")
-        call = Call()
-        call.problem = error_line(error, _LONGEST)
-        return call, context
-    return call, inner
+        call.epochs, call.problem = None, error_line(error, _LONGEST)
+        return context
+    return inner
+
+
+def _examples(content: RecordDict) -> int | None:
+    """Return the samples that a reply of either API counts."""
+    records = content.metric_records.values()
+    found = [record.get(key) for record in records for key in ("num-examples", "num_examples")]
+    return next((int(x) for x in found if isinstance(x, int | float) and 0 < x < math.inf), None)
 
 
 def _attach(content: RecordDict, report: dict[str, Any], *, classic: bool) -> None:
     """Add the report to the reply; the app's own words, such as the energy it measured, stay."""
     name = _FIT_RES if classic else wire.RECORD
+    own = {**content.config_records.get(name, {})}
     for metrics in content.metric_records.values():
         if wire.TRAIN_JOULES in metrics:
-            report[wire.TRAIN_JOULES] = metrics[wire.TRAIN_JOULES]
-    own: Mapping[str, Any] = content.config_records.get(name, {})
+            own[wire.TRAIN_JOULES] = metrics[wire.TRAIN_JOULES]
     content[name] = ConfigRecord({**own, **report})
 
 

@@ -100,7 +100,11 @@ def test_a_key_that_the_server_names_is_set_in_both_places():
         (copy.deepcopy, None),
         (json.dumps, None),
         (lambda c: [c[key] for key in c], None),
-        (lambda c: c.pop("local-epochs"), None),
+        (lambda c: c.pop("local-epochs"), 1),
+        (lambda c: c.setdefault("local-epochs", 2), 1),
+        (lambda c: dict(c)["local-epochs"], None),
+        (lambda c: c.items(), 0),
+        (lambda c: list(c.values()), None),
     ],
 )
 def test_whether_the_epochs_were_read(work, read):
@@ -122,11 +126,36 @@ def test_copies_of_the_run_config_are_whole():
     assert seen == [{"epochs": 7, "lr": 2}] * 8
 
 
-def test_an_app_with_an_assignment_may_have_read_its_epochs_there():
+@pytest.mark.parametrize(
+    ("work", "read"),
+    [
+        (lambda task: None, 0),
+        (lambda task: task.choose(50), 0),
+        (repr, 0),
+        (lambda task: (task.seconds_left, task.samples, task.seed, task.shard), 0),
+        (lambda task: task.epochs, 1),
+    ],
+)
+@pytest.mark.parametrize("own", [None, 1])
+def test_reading_the_epochs_of_an_assignment_is_recorded_when_it_happens(work, read, own):
+    report = call(lambda m, c: work(Assignment.from_message(m, own)), TASK)
+    classic = classic_call(lambda c: work(Assignment.from_config(c, own)), TASK)
+    assert report[wire.EPOCHS_READ] == classic[wire.EPOCHS_READ] == read
+    assert report.get(wire.OWN_EPOCHS) == classic.get(wire.OWN_EPOCHS) == own
+
+
+def test_an_assignment_and_the_run_config_are_both_observed():
     ctx = context({"local-epochs": 1})
-    assert wire.EPOCHS_READ not in call(lambda m, c: Assignment.from_message(m), TASK, ctx)
-    both = call(lambda m, c: (Assignment.from_message(m), c.run_config["local-epochs"]), TASK, ctx)
-    assert both[wire.EPOCHS_READ] == 1
+
+    def work(message, c):
+        task = Assignment.from_message(message)
+        return dict(c.run_config) and task.epochs
+
+    one = call(lambda m, c: (Assignment.from_message(m), c.run_config["local-epochs"]), TASK, ctx)
+    assert one[wire.EPOCHS_READ] == call(work, TASK, ctx)[wire.EPOCHS_READ] == 1
+    # The message has the epochs as well, and reading it is not observed.
+    quiet = call(lambda m, c: Assignment.from_message(m), TASK, ctx, config={"epochs": 2})
+    assert wire.EPOCHS_READ not in quiet
 
 
 def test_what_the_app_keeps_in_its_state_persists():
