@@ -17,8 +17,8 @@ from flwr_mel.tools.fleetfile import MOST_LEARNERS, Fleet, write_fleet, write_fl
 from flwr_mel.tools.plan import plan
 from flwr_mel.tools.profile_command import profile
 from flwr_mel.tools.question import load
-from flwr_mel.tools.recommend_command import recommend
 from flwr_mel.tools.report import write_report
+from flwr_mel.tools.trial.command import try_app
 
 app = typer.Typer(
     cls=shell.Commands,
@@ -105,8 +105,9 @@ def report(
 
 
 # Every command of this package is registered here.
-for command in (plan, fleet, recommend, profile, report, bundle):
+for command in (plan, fleet, profile, report, bundle):
     app.command()(command)
+app.command("try")(try_app)
 
 
 def _version(wanted: bool) -> None:

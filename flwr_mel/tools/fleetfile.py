@@ -19,18 +19,54 @@ import numpy as np
 import tomli_w
 
 from flwr_mel._text import printable
-from flwr_mel._validate import NOTHING, InputError, Phrase, complain, count
+from flwr_mel._validate import NOTHING, InputError, Phrase, complain, count, number
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.costs import Coefficients, Workload
 from flwr_mel.devices import COEFFICIENTS, Device, Measured
 from flwr_mel.paper import PAPER_LAYERS
 
-Learner = Device | Measured
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A learner relative to the machine on which an app was measured; `flwr-mel try` prices it.
+
+    Parameters
+    ----------
+    slowness : float
+        How many times as long as that machine it takes for a sample.
+    rate_bps : float, optional
+        Link rate in bits per second. None: sending takes no time.
+    power_w, tx_power_w : float
+        Power while training and while sending, in watts.
+    energy_limit_j : float, optional
+        Joules the learner may spend per cycle. None: no limit.
+    name : str
+        Shown in tables and records.
+    """
+
+    slowness: float
+    rate_bps: float | None = None
+    power_w: float = 0.0
+    tx_power_w: float = 0.0
+    energy_limit_j: float | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        number("slowness", self.slowness, above=0)
+        for field in ("rate_bps", "energy_limit_j"):
+            if getattr(self, field) is not None:
+                number(field, getattr(self, field), above=0)
+        for field in ("power_w", "tx_power_w"):
+            number(field, getattr(self, field), least=0)
+
+
+Learner = Device | Measured | Relative
 
 #: A guard against a typing error in `count`, not a limit of the solvers.
 MOST_LEARNERS = 1_000_000
 _PHYSICAL = ("cpu_hz", "rate_bps", "tx_power_w", "capacitance", "exponent")
-_KEYS = ("name", "energy_limit_j", "max_samples", "count", *_PHYSICAL, *COEFFICIENTS)
+_RELATIVE = ("slowness", "power_w")
+_KEYS = ("name", "energy_limit_j", "max_samples", "count", "share", *_RELATIVE, *_PHYSICAL, *COEFFICIENTS)
 _FROM_LAYERS = ("model_parameters", "operations_per_sample", "features")
 #: What a device by data sheet must have, and what to write.
 _REQUIRED = {
@@ -43,7 +79,7 @@ _UNITS = "cpu_hz: operations per second; rate_bps: bits per second; energy_limit
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Learners, given by data sheet or by measurement, and the training job their costs are about.
+    """Learners, by data sheet, by measurement or relative to a machine, and the job their costs are about.
 
     Parameters
     ----------
@@ -51,10 +87,13 @@ class Fleet:
         In order; at least one. Names are unique; an unnamed learner is called device-<number>.
     workload : Workload, optional
         The job. None: the paper's network, unless a method is given another.
+    shares : sequence of float
+        Of the clients of an app, one per learner; empty: equal.
     """
 
     learners: Sequence[Learner]
     workload: Workload | None = None
+    shares: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "learners", tuple(self.learners))
@@ -62,8 +101,8 @@ class Fleet:
             raise complain("learners", "at least one device", Phrase("an empty fleet"))
         seen: set[str] = set()
         for learner, name in zip(self.learners, self.names, strict=True):
-            if not isinstance(learner, Device | Measured):
-                raise complain("learners", "Device or Measured objects", learner)
+            if not isinstance(learner, Learner):
+                raise complain("learners", "Device, Measured or Relative objects", learner)
             if not name.strip() or not name.isprintable():
                 raise complain("name", "text of printable characters", name)
             if name in seen:
@@ -84,6 +123,9 @@ class Fleet:
 
     def coefficients(self, workload: Workload | None = None) -> Coefficients:
         """Derive, or look up, the costs of all learners for the given workload or the fleet's own."""
+        if self.shares or any(isinstance(learner, Relative) for learner in self.learners):
+            field, remedy = "share" if self.shares else "slowness", "Use the file with: flwr-mel try"
+            raise complain(field, "left out, its costs depend on an app", Phrase("one"), remedy)
         columns = {key: np.empty(len(self)) for key in COEFFICIENTS}
         described = [k for k, learner in enumerate(self.learners) if isinstance(learner, Device)]
         if described:
@@ -120,7 +162,7 @@ class Fleet:
         return AllocationProblem(
             self.coefficients(workload),
             energy_limit_j=own if energy_limit_j is None else energy_limit_j,
-            max_samples=[learner.max_samples for learner in self.learners],
+            max_samples=[getattr(learner, "max_samples", None) for learner in self.learners],
             **limits,
         )
 
@@ -224,12 +266,19 @@ def _fleet(document: Mapping[str, Any]) -> Fleet:
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise complain("device", "given as [[device]] tables, with two brackets, one per device", entries)
     learners: list[Learner] = []
+    shares: list[float] = []
     for k, entry in enumerate(entries, 1):
         name = entry.get("name", f"device-{k}")
         with _at(f'device "{printable(str(name), 80)}"'):
             if not isinstance(name, str):
                 raise complain("name", "text", name)
             times = count("count", entry.get("count", 1), least=1)
+            if ("share" in entry) != (len(shares) == k - 1 and "share" in entries[0]):
+                raise complain("share", "given for all devices or for none", entry.get("share", NOTHING))
+            if "share" in entry:
+                if times > 1:
+                    raise complain("share", "left out beside count", entry["share"])
+                shares.append(number("share", entry["share"], above=0))
             if len(learners) + times > MOST_LEARNERS:
                 raise complain("count", f"at most {MOST_LEARNERS:,} learners in all", times)
             learner = _learner(entry)
@@ -237,7 +286,7 @@ def _fleet(document: Mapping[str, Any]) -> Fleet:
             learners += [replace(learner, name=copy) for copy in copies]
     if not learners:
         raise complain("device", "given at least once", Phrase("none"))
-    return Fleet(learners, workload)
+    return Fleet(learners, workload, shares)
 
 
 def _workload(given: dict[str, Any]) -> Workload:
@@ -258,6 +307,10 @@ def _workload(given: dict[str, Any]) -> Workload:
 
 def _learner(entry: Mapping[str, Any]) -> Learner:
     _only(_KEYS, entry, "a key of a device")
+    if "slowness" in entry:
+        own = {key: value for key, value in entry.items() if key not in ("name", "count", "share")}
+        _only([f.name for f in fields(Relative)], own, "beside slowness a key")
+        return Relative(**own)
     limits = {key: entry[key] for key in ("energy_limit_j", "max_samples") if key in entry}
     physical = {key: entry[key] for key in _PHYSICAL if key in entry}
     measured = {key: entry[key] for key in COEFFICIENTS if key in entry}
@@ -310,6 +363,8 @@ def write_fleet_csv(fleet: Fleet) -> str:
 
 def _entries(fleet: Fleet) -> list[dict[str, Any]]:
     named = [{"name": name, **_set(x)} for name, x in zip(fleet.names, fleet.learners, strict=True)]
+    for row, share in zip(named, fleet.shares, strict=False):
+        row["share"] = share
     return [{key: value for key, value in row.items() if value is not None} for row in named]
 
 

@@ -27,8 +27,8 @@ from flwr_mel._validate import InputError
 #: Exit codes: a bug of ours, bad input, no allocation fits, the machine is in the way (files, disk, memory,
 #: packages), a run that was started has failed, Ctrl-C.
 BUG, BAD_INPUT, INFEASIBLE, ENVIRONMENT, FAILED, INTERRUPTED = 1, 2, 3, 4, 5, 130
-#: Entry points by which other packages, such as the simulation, add commands and the trials of `recommend`.
-COMMANDS, TRIALS = "flwr_mel.commands", "flwr_mel.trials"
+#: Entry points by which other packages, such as the simulation, add commands.
+COMMANDS = "flwr_mel.commands"
 #: Columns of text that goes to a file or a pipe.
 PIPED_WIDTH = 100
 

@@ -104,7 +104,7 @@ def test_a_bug_is_reported_without_a_traceback(paper, monkeypatch, kind):
 
 def test_the_installed_program_and_its_commands():
     assert process("--version", installed=True).stdout.startswith("flwr-mel ")
-    for name in ("plan", "fleet", "recommend", "profile", "report", "bundle"):
+    for name in ("plan", "fleet", "profile", "report", "bundle", "try"):
         assert f"flwr-mel {name} " in run(name, "--help").stdout.split("Try:")[1]
-    for gone in ("watch", "doctor", "link-server"):
+    for gone in ("watch", "doctor", "link-server", "recommend"):
         assert "No such command" in refused(gone)
