@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from time import monotonic, sleep
 from typing import Any
 
@@ -11,11 +11,9 @@ from flwr.serverapp import Grid
 
 from flwr_mel import wire
 from flwr_mel._text import last_error, printable
-from flwr_mel.cycle.measure import Words
-
-#: Flower's error code for a message that outlived its time to live.
-EXPIRED = 3
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _PAUSE = 0.02, 1.0, 0.02
+from flwr_mel.cycle.reports import Words
+from flwr_mel.cycle.settle import ERRORS, Kind
+from flwr_mel.probes import Probes, pause_s
 
 
 class TimedGrid(Grid):
@@ -90,35 +88,16 @@ class TimedGrid(Grid):
         return replies
 
 
-def pause_s(waited: float) -> float:
-    """Return how long to wait before looking for replies again: a fiftieth of the time waited so far."""
-    return min(max(_PAUSE * waited, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-
-
-class Probes:
-    """Questions to clients about their capability, which they answer during the training.
-
-    A probe is a train message without a model: the mod answers it without calling the app.
-    """
+class GridProbes(Probes):
+    """Probes as train messages without a model: the mod answers them without calling the app."""
 
     def __init__(self) -> None:
-        #: Nodes whose answers are still to come, with the id of the probe.
-        self.open: dict[str, str] = {}
+        super().__init__()
+        self.grid: Grid | None = None
+        self._node_of: dict[str, str] = {}
 
-    def ask(self, nodes: Collection[str], cycle: int, grid: Grid, timeout_s: float) -> None:
-        """Send probes and return at once; a client with an open probe is not asked again.
-
-        Parameters
-        ----------
-        nodes : collection of str
-            The clients.
-        cycle : int
-            The coming round.
-        grid : Grid
-            Carries the messages.
-        timeout_s : float
-            After which a probe expires.
-        """
+    def send(self, nodes: Sequence[str], cycle: int, timeout_s: float) -> None:
+        """Push one message per node."""
         probes = {
             node: Message(
                 RecordDict({wire.RECORD: ConfigRecord({wire.PROBE: cycle})}),
@@ -127,40 +106,21 @@ class Probes:
                 ttl=timeout_s,
             )
             for node in nodes
-            if node not in self.open
         }
-        if probes:
-            list(grid.push_messages(probes.values()))
-            self.open |= {node: probe.metadata.message_id for node, probe in probes.items()}
+        if self.grid is not None:
+            list(self.grid.push_messages(probes.values()))
+        self._node_of |= {probe.metadata.message_id: node for node, probe in probes.items()}
 
-    def answers(self, grid: Grid, awaited: Collection[str], timeout_s: float) -> dict[str, Words | None]:
-        """Return the answers that came; None for an awaited client that did not answer.
-
-        Parameters
-        ----------
-        grid : Grid
-            Carries the messages.
-        awaited : collection of str
-            Clients to wait for.
-        timeout_s : float
-            How long.
-        """
+    def collect(self) -> dict[str, Words | None]:
+        """Pull what is there."""
         came: dict[str, Words | None] = {}
-        start = monotonic()
-        while self.open:
-            node_of = {probe: node for node, probe in self.open.items()}
-            for reply in grid.pull_messages(list(node_of)):
-                node = node_of.get(reply.metadata.reply_to_message_id)
-                if node is not None and (reply.has_error() or str(reply.metadata.src_node_id) == node):
-                    del self.open[node]
-                    came[node] = _answer(reply)
-            missing = [node for node in awaited if node in self.open]
-            waited = monotonic() - start
-            if not missing or waited >= timeout_s:
-                for node in missing:
-                    del self.open[node]
-                return came | dict.fromkeys(missing)
-            sleep(min(pause_s(waited), timeout_s - waited))
+        self._node_of = {probe: node for probe, node in self._node_of.items() if node in self.open}
+        if self.grid is None or not self._node_of:
+            return came
+        for reply in self.grid.pull_messages(list(self._node_of)):
+            node = self._node_of.get(reply.metadata.reply_to_message_id)
+            if node is not None and (reply.has_error() or str(reply.metadata.src_node_id) == node):
+                came[node] = _answer(reply)
         return came
 
 
@@ -168,7 +128,7 @@ def _answer(reply: Message) -> Words | None:
     """Return the words of an answer; what came instead of one is the problem."""
     if not reply.has_error():
         return words_of(reply)
-    if reply.error.code == EXPIRED:
+    if ERRORS.get(reply.error.code, Kind.FAILED) is not Kind.FAILED:
         return None
     reason = printable(last_error(reply.error.reason or ""), 200)
     return {wire.PROBLEM: f"it has no mel_mod: the probe failed with {reason}"}

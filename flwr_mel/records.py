@@ -52,6 +52,8 @@ class LearnerRecord:
         E_k; None: no limit.
     limited_by : str
         What keeps the learner from more work: see `flwr_mel.allocation.Limit`.
+    stop_after_s : float, optional
+        After which the client stops, whatever is left of its task; None: it does all of it.
     round_trip_s : float, optional
         From sending the task to the reply, by the server's clock; None in simulations.
     train_s : float, optional
@@ -78,6 +80,7 @@ class LearnerRecord:
     energy_j: float = 0.0
     energy_limit_j: float | None = None
     limited_by: str = ""
+    stop_after_s: float | None = None
     round_trip_s: float | None = None
     train_s: float | None = None
     epochs_done: float | None = None
@@ -89,7 +92,7 @@ class LearnerRecord:
     @property
     def asked(self) -> bool:
         """Whether the learner was given a task."""
-        return self.baseline or self.samples > 0
+        return self.outcome is not Outcome.SKIPPED
 
     def describe(self) -> str:
         """Return the task, or the reason why there is none, in one line."""
@@ -98,6 +101,8 @@ class LearnerRecord:
             return f"{name}: the project's own work"
         if not self.epochs:
             return f"{name}: {Outcome.SKIPPED}, {printable(self.reason)}"
+        if not self.samples:
+            return f"{name}: as much of {self.epochs:,} epochs on all its samples as fits {self.time_s:.3g} s"
         limit = f", limited by {self.limited_by}" if self.limited_by else ""
         return f"{name}: {self.epochs:,} x {self.samples:,} samples in {self.time_s:.3g} s{limit}"
 
@@ -122,7 +127,8 @@ class CycleRecord:
         Cap c; None: no cap.
     status : str
         The allocation's status (`flwr_mel.allocation.Status`); "baseline" in a baseline round, "own work" if
-        no learner follows a task, "skipped" if no learner had a task.
+        no learner follows a task, "first tasks" if learners are measured with tasks, "skipped" if no learner
+        had a task.
     objective : str
         What the allocation maximises.
     value, bound : float
@@ -135,7 +141,10 @@ class CycleRecord:
     baseline_s : float, optional
         Time of the project's own round with these learners, if T was derived from it.
     work : float, optional
-        Epochs times samples of the updates that are used, relative to the project's own round.
+        Epochs times samples of the updates that are used, relative to the project's own round; None: not
+        known, because the apps could not be observed.
+    differs : bool
+        Whether any task differed from the project's own work.
     began_at : float, optional
         Seconds since 1970; None in simulations, whose records do not depend on a real clock.
     stopped : str
@@ -164,6 +173,7 @@ class CycleRecord:
     total_energy_j: float = 0.0
     baseline_s: float | None = None
     work: float | None = None
+    differs: bool = False
     began_at: float | None = None
     stopped: str = ""
     metrics: dict[str, float] = field(default_factory=dict)

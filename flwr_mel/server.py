@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -27,9 +27,10 @@ from flwr.server.strategy import FedAvg, Strategy
 from flwr_mel import wire
 from flwr_mel._text import last_error, printable
 from flwr_mel.cycle.average import weighted_average
-from flwr_mel.cycle.measure import Words
+from flwr_mel.cycle.reports import Words
 from flwr_mel.cycle.settle import Reply, Update
 from flwr_mel.cycle.updates import Rejected, decode
+from flwr_mel.probes import Probes
 from flwr_mel.strategy import MelStrategy as Common
 
 Results = list[tuple[ClientProxy, FitRes]]
@@ -43,7 +44,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
     _kind, _other = Strategy, "flwr_mel.serverapp.MelStrategy"
 
     def _set_up(self) -> None:
-        self._probes = Probes()
+        self._probes: ProxyProbes = ProxyProbes()
         self._sent: dict[str, TaskProxy] = {}
         self._sent_at = 0.0
 
@@ -66,14 +67,8 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         proposed = self.strategy.configure_fit(cycle, parameters, client_manager)
         clients = {client.cid: (client, ins) for client, ins in proposed}
         connected = {**client_manager.all(), **{cid: client for cid, (client, _) in clients.items()}}
-        unknown, awaited = self._begin(clients, connected)
-        timeout_s = self.options.rounds.probe_timeout_s
-        self._probes.ask([connected[cid] for cid in unknown], cycle, timeout_s)
-        simulated = [cid for cid in self._probes.open if cid in connected and self.state.of(cid).simulated]
-        self._answered(self._probes.answers({*awaited, *simulated}, timeout_s))
-        tasks = self._plan(cycle, list(clients), len(connected), views(parameters))
-        idle = [connected[cid] for cid in self._idle(tasks, clients) if cid in connected]
-        self._probes.ask(idle, cycle + 1, timeout_s)
+        self._probes.clients = connected
+        tasks = self._begin(cycle, list(clients), list(connected), views(parameters))
         instructions: list[tuple[ClientProxy, FitIns]] = []
         for task in tasks:
             client, ins = clients[task.node]
@@ -97,15 +92,15 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
             cid: _read(came[cid], proxy) if cid in came else Reply(error=proxy.failure or "no reply")
             for cid, proxy in self._sent.items()
         }
-        updates = self._settle(replies, waited_s)
-        if not updates:
-            return None, {}
-        ordered = [(self._sent[x.node].client, _result(came[x.node], x)) for x in updates]
-        parameters, metrics = self.strategy.aggregate_fit(self.cycle_of(server_round), ordered, failures)
-        self._observe(metrics, "train-")
-        return parameters if self._accept(
-            None if parameters is None else views(parameters)
-        ) else None, metrics
+
+        def inner(updates: list[Update]) -> tuple[Parameters | None, dict[str, Scalar]]:
+            ordered = [(self._sent[x.node].client, _result(came[x.node], x)) for x in updates]
+            result: tuple[Parameters | None, dict[str, Scalar]]
+            result = self.strategy.aggregate_fit(self.cycle_of(server_round), ordered, failures)
+            return result
+
+        parameters, metrics = self._aggregate(replies, waited_s, inner, views)
+        return parameters, metrics or {}
 
     # --- evaluation and the end of a round ------------------------------------------------------------------
 
@@ -202,31 +197,19 @@ class TaskProxy(ClientProxy):
         return self.client.reconnect(ins, timeout, group_id)
 
 
-class Probes:
-    """Questions to clients about their capability, which they answer during the training."""
+class ProxyProbes(Probes):
+    """Probes as requests for properties, sent by threads."""
 
     def __init__(self) -> None:
-        #: Clients whose answers are still to come.
-        self.open: set[str] = set()
+        super().__init__()
+        self.clients: dict[str, ClientProxy] = {}
         self._answers: SimpleQueue[tuple[str, Words | None]] = SimpleQueue()
 
-    def ask(self, clients: Sequence[ClientProxy], cycle: int, timeout_s: float) -> None:
-        """Send probes and return at once; a client with an open probe is not asked again.
-
-        Parameters
-        ----------
-        clients : sequence of ClientProxy
-            Asked in parallel.
-        cycle : int
-            The coming round.
-        timeout_s : float
-            After which a probe expires.
-        """
+    def send(self, nodes: Sequence[str], cycle: int, timeout_s: float) -> None:
+        """Ask the clients in parallel."""
         waiting: SimpleQueue[ClientProxy] = SimpleQueue()
-        new = [client for client in clients if client.cid not in self.open]
-        for client in new:
-            waiting.put(client)
-        self.open |= {client.cid for client in new}
+        for node in nodes:
+            waiting.put(self.clients[node])
 
         def work() -> None:
             while True:
@@ -237,31 +220,16 @@ class Probes:
                 self._answers.put((client.cid, _answer(client, cycle, timeout_s)))
 
         # Daemons: a client that never answers must not keep the finished program alive.
-        for _ in range(min(len(new), _AT_ONCE)):
+        for _ in range(min(len(nodes), _AT_ONCE)):
             Thread(target=work, daemon=True).start()
 
-    def answers(self, awaited: Collection[str], timeout_s: float) -> dict[str, Words | None]:
-        """Return the answers that came; None for an awaited client that did not answer.
-
-        Parameters
-        ----------
-        awaited : collection of str
-            Clients to wait for.
-        timeout_s : float
-            How long.
-        """
+    def collect(self) -> dict[str, Words | None]:
+        """Take what is there."""
         came: dict[str, Words | None] = {}
-        end = monotonic() + timeout_s
-        while True:
-            missing = self.open.intersection(awaited)
-            try:
-                cid, answer = self._answers.get(timeout=max(end - monotonic(), 0.0) if missing else 0.0)
-            except Empty:
-                self.open -= missing
-                return came | dict.fromkeys(missing)
-            if cid in self.open:
-                came[cid] = answer
-                self.open.remove(cid)
+        while not self._answers.empty():
+            cid, answer = self._answers.get()
+            came[cid] = answer
+        return came
 
 
 def _answer(client: ClientProxy, cycle: int, timeout_s: float) -> Words | None:

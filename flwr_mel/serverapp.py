@@ -15,10 +15,10 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr_mel import wire
 from flwr_mel._text import last_error
 from flwr_mel.cycle.average import weighted_average
-from flwr_mel.cycle.settle import Reply, Update
+from flwr_mel.cycle.settle import ERRORS, Kind, Reply, Update
 from flwr_mel.cycle.state import Task
 from flwr_mel.cycle.updates import Arrays, Rejected, decode
-from flwr_mel.grid import EXPIRED, Probes, TimedGrid, words_of
+from flwr_mel.grid import GridProbes, TimedGrid, words_of
 from flwr_mel.records import CycleRecord
 from flwr_mel.strategy import MelStrategy as Common
 from flwr_mel.wrapped import weight_key
@@ -54,7 +54,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
 
     def _set_up(self) -> None:
         self._grid: TimedGrid | None = None
-        self._probes = Probes()
+        self._probes: GridProbes = GridProbes()
         self._sent: dict[str, Message] = {}
         self._sent_at = 0.0
         self._evaluates = False
@@ -71,15 +71,10 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         cycle = self.cycle_of(server_round)
         proposed = self.strategy.configure_train(cycle, arrays, config, grid)
         by_node = {str(message.metadata.dst_node_id): message for message in proposed}
-        connected = {*map(str, grid.get_node_ids()), *by_node}
-        unknown, awaited = self._begin(by_node, connected)
-        timeout_s = self.options.rounds.probe_timeout_s
-        self._probes.ask(unknown, cycle, grid, timeout_s)
-        simulated = [node for node in self._probes.open if self.state.of(node).simulated]
-        self._answered(self._probes.answers(grid, {*awaited, *simulated}, timeout_s))
-        tasks = self._plan(cycle, list(by_node), len(connected), views(arrays))
-        self._probes.ask(self._idle(tasks, by_node), cycle + 1, grid, timeout_s)
-        deadline_s = None if self._record is None else self.options.deadline_s(self._record.cycle_time_s)
+        self._probes.grid = grid
+        connected = list(dict.fromkeys([*map(str, grid.get_node_ids()), *by_node]))
+        tasks = self._begin(cycle, list(by_node), connected, views(arrays))
+        deadline_s = self._deadline_s(tasks)
         if self._grid is not None:
             self._grid.deadline_s = deadline_s
         self._sent = {task.node: self._message(by_node[task.node], task, deadline_s) for task in tasks}
@@ -113,15 +108,16 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         took = {} if self._grid is None else self._grid.took_s
         trips = {node: took.get(message.metadata.message_id) for node, message in self._sent.items()}
         read = {node: _read(reply, key, trips.get(node)) for node, reply in came.items()}
-        updates = self._settle({node: reply for node, reply in read.items() if reply is not None}, waited_s)
-        if not updates:
-            return None, None
-        for update in updates:
-            came[update.node].content = _content(came[update.node].content, update, key)
-        ordered = [came[update.node] for update in updates]
-        arrays, metrics = self.strategy.aggregate_train(self.cycle_of(server_round), ordered)
-        self._observe(metrics, "train-")
-        return arrays if self._accept(None if arrays is None else views(arrays)) else None, metrics
+
+        def inner(updates: list[Update]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+            for update in updates:
+                came[update.node].content = _content(came[update.node].content, update, key)
+            ordered = [came[update.node] for update in updates]
+            result: tuple[ArrayRecord | None, MetricRecord | None]
+            result = self.strategy.aggregate_train(self.cycle_of(server_round), ordered)
+            return result
+
+        return self._aggregate(read, waited_s, inner, views)
 
     def _by_node(self, replies: Iterable[Message]) -> dict[str, Message]:
         """Return the replies by node: errors of the engine carry its own id, not the node's."""
@@ -230,12 +226,14 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         return loop
 
 
-def _read(reply: Message, key: str, round_trip_s: float | None) -> Reply | None:
-    """Return a reply in neutral terms; None: it expired."""
+def _read(reply: Message, key: str, round_trip_s: float | None) -> Reply:
+    """Return a reply in neutral terms."""
     if reply.has_error():
-        if reply.error.code == EXPIRED:
-            return None
-        return Reply(error=last_error(reply.error.reason or "no reason given"), round_trip_s=round_trip_s)
+        kind = ERRORS.get(reply.error.code, Kind.FAILED)
+        reason = last_error(reply.error.reason or "no reason given")
+        return Reply(
+            error=reason if kind is Kind.FAILED else kind.value, round_trip_s=round_trip_s, kind=kind
+        )
     words, examples = words_of(reply), None
     for metrics in reply.content.metric_records.values():
         examples = metrics.get(key, examples)

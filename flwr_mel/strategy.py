@@ -7,9 +7,11 @@ between Flower's messages and the neutral values of `flwr_mel.cycle`.
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from time import monotonic, time
 from typing import Any, ClassVar
 
@@ -18,23 +20,27 @@ from flwr_mel._npy import write_npy
 from flwr_mel._validate import complain
 from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
+from flwr_mel.cycle.advice import PLAN, STATISTICS, TURNS, final_line, round_line
 from flwr_mel.cycle.errors import NoWork, failed_text, unable_text
-from flwr_mel.cycle.measure import Words
-from flwr_mel.cycle.messages import PLAN, STATISTICS, TURNS, final_line, round_line
 from flwr_mel.cycle.options import Average, Estimation, Options, Robust, Rounds, Shards
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, Update, settle
 from flwr_mel.cycle.state import State, Task, with_answers, with_nodes
 from flwr_mel.cycle.updates import Arrays, not_finite
 from flwr_mel.devices import Device, Measured
-from flwr_mel.records import Callback, CycleRecord, Outcome, title
+from flwr_mel.probes import Probes
+from flwr_mel.records import Callback, CycleRecord, JsonlWriter, Outcome, title
 from flwr_mel.solvers import Exact, Rate
 from flwr_mel.wrapped import check_average, check_strategy, replaced_weights, steps_statistics
 
 log = logging.getLogger("flwr.mel")
 
-#: Records that `MelStrategy.records` keeps: memory must not grow with the number of rounds.
-KEEP_RECORDS = 100
+#: Records that `MelStrategy.records` keeps, and rows of clients in all of them together, but at least those
+#: of the last record: memory must not grow with the number of rounds, nor with that of rounds times clients.
+KEEP_RECORDS, KEEP_ROWS = 100, 10_000
+#: Environment variables of `flwr-mel try`: "observe" plans nothing, "best" sets the round time, and the
+#: records are appended to a file.
+TRIAL, RECORDS = "FLWR_MEL_TRY", "FLWR_MEL_RECORDS"
 #: Probes to clients without a task, per round.
 _PROBES = 200
 _EXACT, _ROBUST, _ROUNDS = Exact(), Robust(), Rounds()
@@ -92,6 +98,7 @@ class MelStrategy:
     #: The API's own class of strategies, and the path of the other API's MelStrategy.
     _kind: ClassVar[type]
     _other: ClassVar[str]
+    _probes: Probes
 
     def __init__(
         self,
@@ -114,6 +121,11 @@ class MelStrategy:
         seed: int = 0,
     ) -> None:
         check_strategy(strategy, self._kind, self._other, MelStrategy)
+        trial = os.environ.get(TRIAL, "")
+        if trial == "observe":
+            rounds = replace(rounds, observe=True)
+        elif trial == "best":
+            cycle_time_s, total_samples, solver = "best", None, solver if isinstance(solver, Rate) else _EXACT
         self.options = Options(
             cycle_time_s=cycle_time_s,
             total_samples=total_samples,
@@ -138,6 +150,8 @@ class MelStrategy:
             )
         self.strategy = strategy
         self.callbacks = _callables(callbacks)
+        if path := os.environ.get(RECORDS):
+            self.callbacks.append(JsonlWriter(path))
         self.state = State()
         self.records: deque[CycleRecord] = deque(maxlen=KEEP_RECORDS)
         #: Called after each round and its callbacks with the record and the new model.
@@ -149,6 +163,8 @@ class MelStrategy:
         #: As sent to the clients; after a round the new one.
         self._model: Arrays = {}
         self._offset, self._resumed = 0, False
+        #: Rounds of this run, as opposed to those before a resume.
+        self._rounds = 0
         self._set_up()
 
     def _set_up(self) -> None:
@@ -184,8 +200,7 @@ class MelStrategy:
         records : sequence of CycleRecord
             The last rounds before it.
         """
-        here = self.state
-        self.state = replace(state, keys=here.keys, learners={**here.learners, **state.learners})
+        self.state = replace(state, keys=self.state.keys, learners={**self.state.learners, **state.learners})
         self._offset, self._resumed = state.cycle, True
         self.records = deque(records, maxlen=KEEP_RECORDS)
 
@@ -206,21 +221,28 @@ class MelStrategy:
 
     # --- one round ------------------------------------------------------------------------------------
 
-    def _begin(self, nodes: Collection[str], connected: Collection[str]) -> tuple[list[str], list[str]]:
-        """Begin a round; return the clients to probe, and those whose answers the round waits for.
+    def _begin(
+        self, cycle: int, nodes: Sequence[str], connected: Sequence[str], model: Arrays
+    ) -> tuple[Task, ...]:
+        """Begin a round: ask clients that are not known, plan, and ask clients without a task.
 
-        It waits only if fewer than half of the clients are known, and never for a client that did not answer.
+        It waits for answers only if fewer than half of the clients are known, and never for a client that did
+        not answer before.
         """
         self._close()
-        self.state = with_nodes(self.state, {*nodes, *connected})
-        unknown = [node for node in nodes if not self.state.of(node).answered]
-        silent = [node for node in unknown if self.state.of(node).problem]
-        wait = 2 * len(unknown) > len(nodes)
-        return unknown, [node for node in unknown if wait and node not in silent]
-
-    def _answered(self, answers: Mapping[str, Words | None]) -> None:
-        """Record what clients report about themselves."""
+        self.state = with_nodes(self.state, connected)
+        timeout_s = self.options.rounds.probe_timeout_s
+        clients = {node: self.state.of(node).identity for node in nodes}
+        unknown = [node for node, x in clients.items() if not x.answered]
+        self._probes.ask(unknown, cycle, timeout_s)
+        awaited = {node for node in self._probes.open if self.state.of(node).identity.simulated}
+        if 2 * len(unknown) > len(nodes):
+            awaited |= {node for node in unknown if not clients[node].problem}
+        answers = self._probes.answers(awaited, timeout_s)
         self.state = with_answers(self.state, self.options, answers)
+        tasks = self._plan(cycle, nodes, len(connected), model)
+        self._probes.ask(self._idle(tasks, nodes, connected), cycle + 1, timeout_s)
+        return tasks
 
     def _plan(self, cycle: int, nodes: Sequence[str], connected: int, model: Arrays) -> tuple[Task, ...]:
         """Plan the round and log it."""
@@ -228,7 +250,7 @@ class MelStrategy:
         if self._ended_at is not None:
             self.state = self.state.paused(monotonic() - self._ended_at)
         self.state, tasks, record = plan(self.state, self.options, cycle, nodes, connected)
-        if any(not self.state.of(node).simulated for node in nodes):
+        if any(not self.state.of(node).identity.simulated for node in nodes):
             record.began_at = time()
         self._record, self._settled = record, False
         if tasks and record.notes and PLAN not in self.state.warned:
@@ -236,17 +258,18 @@ class MelStrategy:
             log.warning("round %d: %s", cycle, "; ".join(record.notes))
             if self.options.best and steps_statistics(self.strategy, model):
                 log.warning(STATISTICS)
-        for row in record.learners:
-            log.debug("round %d, %s", cycle, row.describe())
+        if log.isEnabledFor(logging.DEBUG):
+            for row in record.learners:
+                log.debug("round %d, %s", cycle, row.describe())
         if not tasks:
-            log.warning(
-                "round %d: no client has a task: %s", cycle, "; ".join(record.notes) or _reasons(record)
-            )
+            log.warning("round %d: no client has a task: %s", cycle, _reasons(record))
         return tasks
 
     def _words(self, task: Task) -> dict[str, Any]:
         """Return the keys and values of a task, with its shard if it has one. Arrays keep their types."""
         words: dict[str, Any] = {wire.CYCLE: task.cycle, wire.SEED: task.seed}
+        if task.seconds is not None:
+            words[wire.SECONDS] = task.seconds
         if self.options.rounds.epochs_key is not None:
             words[wire.EPOCHS_KEY] = self.options.rounds.epochs_key
         if task.baseline:
@@ -257,12 +280,37 @@ class MelStrategy:
                 words[f"{wire.SHARD}{i}"] = write_npy(array[task.shard])
         return words
 
-    def _idle(self, tasks: Sequence[Task], nodes: Iterable[str]) -> list[str]:
+    def _idle(self, tasks: Sequence[Task], nodes: Sequence[str], connected: Sequence[str]) -> list[str]:
         """Return clients to probe during the round: those without a task, and other unknown clients."""
         busy = {task.node for task in tasks}
         idle = [node for node in nodes if node not in busy]
-        unknown = (n for n in self.state.keys if n not in busy and not self.state.of(n).answered)
-        return [*dict.fromkeys([*idle, *sorted(unknown)])][:_PROBES]
+        known = self.state.learners
+        if len(known) >= len(connected):
+            return idle[:_PROBES]
+        new = (x for x in connected if x not in busy and self.state.keys.get(x, x) not in known)
+        return list(islice(dict.fromkeys([*idle, *islice(new, _PROBES)]), _PROBES))
+
+    def _deadline_s(self, tasks: Sequence[Task]) -> float | None:
+        """Return after how many seconds replies to these tasks are dropped; None: all replies are awaited."""
+        if self._record is None or (self._record.status == "baseline" and self.options.time_s is None):
+            return None
+        simulated = any(self.state.of(task.node).identity.simulated for task in tasks)
+        return self.options.deadline_s(self._record.cycle_time_s, simulated=simulated)
+
+    def _aggregate(
+        self,
+        replies: Mapping[str, Reply],
+        waited_s: float,
+        inner: Callable[[list[Update]], tuple[Any, Any]],
+        views: Callable[[Any], Arrays],
+    ) -> tuple[Any, Any]:
+        """Settle the round and let the wrapped strategy aggregate the updates; return model and metrics."""
+        updates = self._settle(replies, waited_s)
+        if not updates:
+            return None, None
+        model, metrics = inner(updates)
+        self._observe(metrics, "train-")
+        return (model if self._accept(None if model is None else views(model)) else None), metrics
 
     def _settle(self, replies: Mapping[str, Reply], waited_s: float | None) -> list[Update]:
         """Check and weight the replies, and log the round."""
@@ -331,28 +379,37 @@ class MelStrategy:
         if record.stopped:
             self.state = replace(self.state, stopped=record.stopped)
             log.info("training stops after round %d: %s", record.cycle, record.stopped)
+        self._rounds += 1
         self.records.append(record)
+        self._forget_rows()
         for hook in self.on_round:
             hook(record, self._model)
+
+    def _forget_rows(self) -> None:
+        """Drop the clients' rows of older records where there are too many."""
+        rows = 0
+        for i, record in enumerate(reversed(self.records)):
+            rows += len(record.learners)
+            if i and rows > KEEP_ROWS and record.learners:
+                self.records[len(self.records) - 1 - i] = replace(record, learners=[])
 
     def _finish(self) -> None:
         """End the training: close the last round, and log what was gained. An untrained model is an error."""
         self._close()
         if self.records and not self.state.trained:
             last = self.records[-1]
-            notes = "; ".join(last.notes)
-            skipped = [(row.learner, row.reason or notes) for row in last.learners]
+            skipped = [(row.learner, row.reason) for row in last.learners]
             raise NoWork(failed_text(last.asked) if last.asked else unable_text(skipped, ""))
-        if line := final_line(self.records, in_turns=self._in_turns):
+        new = list(self.records)[-self._rounds :] if self._rounds else []
+        if line := final_line(new, in_turns=self._in_turns):
             log.info("%s", line)
 
 
 def _reasons(record: CycleRecord) -> str:
     """Return the different reasons why clients were skipped."""
-    return (
-        "; ".join(dict.fromkeys(row.reason for row in record.learners if row.reason))
-        or "no client is connected"
-    )
+    if not record.learners:
+        return "no client is connected"
+    return "; ".join(dict.fromkeys([*record.notes, *(row.reason for row in record.learners)]))
 
 
 def _callables(callbacks: Any) -> list[Callback]:

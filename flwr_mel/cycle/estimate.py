@@ -1,13 +1,14 @@
 """The costs of a client's tasks, learned from its replies.
 
-The time of a task is c2 tau d + c1 d + c0. The three costs follow a Bayesian linear regression with
-forgetting (a Kalman filter), whose prior is what the client declares or what its first task took. Noise and
-drift are relative to the time itself. Tasks with the same work only correct the sum of the three parts. They
-are separated once the work has clearly varied.
+The time of a task is x'm with x = (samples drawn in all epochs, samples, 1) and m = (c2, c1, c0). A Kalman
+filter follows m: `observe` predicts (the speed drifts), compares (the innovation, relative to the expected
+time), and corrects. The prior is what the client declares, or its first task. Tasks with the same work only
+correct the sum of the three parts. They are separated once the work has clearly varied.
 
-A plan needs more than the mean: `costs` are multiplied by a margin, so that the promised share of the tasks
-ends in time. The margin follows the observed spread and the share of late tasks. From one task to the next
-the planned time changes by at most a factor of two.
+Two additions make it robust. A single surprise is clipped, and a second one to the same side is taken for a
+change of speed (Huber's clipping and a fading factor). A plan that promises a share of replies in time uses a
+quantile, whose width follows the share of late replies (adaptive conformal inference, Gibbs and Candes 2021).
+docs/THEORY.md has the model and the reason for each constant.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
-import numpy as np
-
-from flwr_mel._validate import FloatArray, complain, count, number
+from flwr_mel._validate import complain, count, number
 from flwr_mel.cycle.options import Estimation
 
 #: c2, c1, c0 in seconds and g2, g1, g0 in joules, each per sample and epoch, per sample, per task.
 Costs = tuple[float, float, float, float, float, float]
+Vector = tuple[float, float, float]
+#: A symmetric matrix: the upper triangle by rows.
+Spread = tuple[float, float, float, float, float, float]
 
 # By how much a client's speed changes from task to task.
 _DRIFT = 0.01
@@ -33,24 +36,18 @@ _DECLARED, _NOISIER = 0.2, 2.0
 # Share of a measured task that may be fixed cost rather than training, as a standard deviation.
 _SPLIT = 0.3
 # Residuals count for at most so many standard deviations; so many in a row beyond that are a change of speed.
-# Where no share of tasks is promised to be in time there is no hurry.
-_CLIP, _CHANGE, _SURE_CHANGE = 2.5, 2, 3
+_CLIP, _CHANGE = 2.5, 2
 # For the noise they are clipped earlier; the mean square of a standard normal number that is clipped so.
 _NOISE_CLIP, _CLIPPED_SQUARE = 1.5, 0.77847
 _LEAST_NOISE, _MOST_NOISE = 1e-4, 1.0
-# After so many tasks the planned time changes at most by this factor from one task to the next.
-_KNOWN, _STEP = 2, 2.0
-# A miss raises the planned time by the first factor; misses alone raise it to the second one times expected.
-_MISS, _MOST_MARGIN = 2.5, 16.0
-# A round without a task lowers it by this factor.
-_FADE = 0.8
-# The width of the margin is multiplied by the safety, which grows with each late task.
-_SAFETY_STEP, _LEAST_SAFETY, _MOST_SAFETY = 0.4, 0.9, 6.0
+# The width of the quantile grows by this with each late task.
+_WIDER, _LEAST_WIDTH = 0.4, 0.9
 # At least so much of a task is training: work is never free.
 _TRAINING = 0.05
 # A client's word alone makes its energy at most so much cheaper, and dearer, than declared.
 _CHEAPER, _DEARER = 8.0, 1000.0
 _LARGEST = 1e12
+_MOST_MISSES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,35 +56,41 @@ class Estimate:
 
     Parameters
     ----------
-    base : tuple of six floats
-        The costs it declares, or those of its first task.
     mean : tuple of three floats
         Expected c2, c1 and c0.
     spread : tuple of six floats
-        Their covariance, the upper triangle by rows.
+        Their covariance.
     noise : float
         Variance of a single task's time, relative to it.
-    margin : float
-        Planned over expected time.
-    safety : float
-        Multiplies the margin's width.
+    joules : tuple of three floats
+        Declared g2, g1 and g0, or those of the first task whose energy was measured.
     energy : float
-        Factor on the energy costs.
+        Learned factor on these.
+    margin : float
+        Planned over expected time, where a share of replies in time is promised.
+    width : float
+        Multiplies the width of that quantile.
     run : int
         Surprising times in a row, with their sign.
+    misses : int
+        Tasks without a reply in a row. Each one halves the next task; the first reply ends that.
     seen : int
         Tasks so far.
+    exchange_s : float
+        What a task takes beside the time until its client stops: transport, loading, the app's own ending.
     """
 
-    base: Costs
-    mean: tuple[float, float, float]
-    spread: tuple[float, float, float, float, float, float] = (0.0,) * 6
+    mean: Vector
+    spread: Spread = (0.0,) * 6
     noise: float = 0.01
-    margin: float = 1.0
-    safety: float = 1.0
+    joules: Vector = (0.0, 0.0, 0.0)
     energy: float = 1.0
+    margin: float = 1.0
+    width: float = 1.0
     run: int = 0
+    misses: int = 0
     seen: int = 0
+    exchange_s: float = 0.0
 
     @classmethod
     def declared(cls, costs: Costs, options: Estimation | None) -> Estimate:
@@ -100,23 +103,22 @@ class Estimate:
         options : Estimation, optional
             None: declared costs are used as they are, and only missed replies count.
         """
-        c2, c1, c0 = costs[:3]
+        c2, c1, c0, *joules = costs
+        start = cls((c2, c1, c0), joules=(joules[0], joules[1], joules[2]))
         if options is None:
-            return cls(costs, (c2, c1, c0))
+            return start
         # Computing and link err independently; the two costs of the link err together.
-        link = np.array([0.0, c1, c0])
-        cov = _DECLARED**2 * (np.diag([c2**2, 0.0, 0.0]) + np.outer(link, link))
-        margin = math.exp(_quantile(options) * math.hypot(_DECLARED, options.noise))
-        return cls(costs, (c2, c1, c0), _packed(cov), options.noise**2, margin)
+        compute, link = _DECLARED**2 * c2**2, _DECLARED**2
+        spread = (compute, 0.0, 0.0, link * c1 * c1, link * c1 * c0, link * c0 * c0)
+        margin = math.exp(_quantile(options.on_time) * math.hypot(_DECLARED, options.noise))
+        return replace(start, spread=spread, noise=options.noise**2, margin=margin)
 
     @classmethod
     def measured(
         cls,
-        epochs: float,
-        samples: float,
+        work: float,
         seconds: float,
         options: Estimation,
-        *,
         train_s: float | None = None,
         joules: float | None = None,
     ) -> Estimate:
@@ -124,53 +126,71 @@ class Estimate:
 
         Parameters
         ----------
-        epochs, samples : float
-            What it did.
+        work : float
+            Samples in all epochs.
         seconds : float
             Its time.
         options : Estimation
-            The promise and the noise.
+            The noise.
         train_s : float, optional
             The part of it that was training, as far as the client reports it.
         joules : float, optional
             What it used.
         """
-        work = max(epochs * samples, 1.0)
-        seconds = min(max(seconds, 1e-9), _LARGEST)
+        work, seconds = max(work, 1.0), min(max(seconds, 1e-9), _LARGEST)
         train_s = seconds if train_s is None else min(max(train_s, _TRAINING * seconds), seconds)
-        mean = np.array([train_s / work, 0.0, seconds - train_s])
-        split = seconds * np.array([-1.0 / work, 0.0, 1.0])
-        noise = _NOISIER * options.noise
-        cov = noise**2 * np.outer(mean, mean) + _SPLIT**2 * np.outer(split, split)
-        c2, _, c0 = mean.tolist()
-        costs = (c2, 0.0, c0, 0.0 if joules is None else joules / work, 0.0, 0.0)
+        c2, c0 = train_s / work, seconds - train_s
+        whole, part = (_NOISIER * options.noise) ** 2, (_SPLIT * seconds) ** 2
+        spread = (
+            whole * c2 * c2 + part / work**2,
+            0.0,
+            whole * c2 * c0 - part / work,
+            0.0,
+            0.0,
+            whole * c0 * c0 + part,
+        )
         # No margin on one measurement: the first task of a process is rather too slow than too fast.
-        return cls(costs, (c2, 0.0, c0), _packed(cov), noise**2)
+        first = cls((c2, 0.0, c0), spread, (_NOISIER * options.noise) ** 2, seen=1)
+        return first._used((work, 0.0, 1.0), joules)
 
-    def begins_with(self, costs: Costs) -> bool:
-        """Whether it began with these declared costs, so that it stays; energy may have been learned."""
-        return self.base[:3] == costs[:3] and (self.base[3:] == costs[3:] or not any(costs[3:]))
+    def rebased(self, old: Costs, new: Costs) -> Estimate:
+        """Return the estimate for a changed profile: what was learned is relative to what was declared.
 
-    def expected(self, epochs: float, samples: float) -> float:
+        Parameters
+        ----------
+        old, new : tuples of six floats
+            The costs declared before and now.
+        """
+        a, b, c = (y / x if x and y else 1.0 for x, y in zip(old[:3], new[:3], strict=True))
+        m, p = self.mean, self.spread
+        # A cost that was not declared before, nor learned, is as declared now.
+        mean = (m[0] * a, m[1] * b or new[1], m[2] * c or new[2])
+        spread = (p[0] * a * a, p[1] * a * b, p[2] * a * c, p[3] * b * b, p[4] * b * c, p[5] * c * c)
+        joules = new[3:] if any(new[3:]) else self.joules
+        return replace(self, mean=mean, spread=spread, joules=joules)
+
+    def expected(self, work: float, samples: float) -> float:
         """Return the expected seconds of a task."""
         c2, c1, c0 = self.mean
-        return c2 * (epochs * samples) + c1 * samples + c0
+        return c2 * work + c1 * samples + c0
 
     def costs(self, *, expected: bool = False) -> Costs:
-        """Return the costs to plan with, at the promised quantile, or the expected ones.
+        """Return the costs to plan with.
 
         Parameters
         ----------
         expected : bool
-            Without the margin. A round time that is derived from costs must not grow with it.
+            The mean. False: the quantile that keeps the promise, and more after missed replies.
         """
-        c2, c1, c0 = (c if expected else self.margin * c for c in self.mean)
-        g2, g1, g0 = (self.energy * g for g in self.base[3:])
-        return c2, c1, c0, g2, g1, g0
+        factor = 1.0 if expected else 2.0**self.misses * self.margin
+        c2, c1, c0 = self.mean
+        g2, g1, g0 = self.joules
+        e = self.energy
+        return factor * c2, factor * c1, factor * c0, e * g2, e * g1, e * g0
 
     def observe(
         self,
-        epochs: float,
+        work: float,
         samples: float,
         seconds: float,
         options: Estimation | None,
@@ -181,8 +201,8 @@ class Estimate:
 
         Parameters
         ----------
-        epochs, samples : float
-            What was done.
+        work, samples : float
+            Samples in all epochs, and in one.
         seconds : float
             Its time, by the server's clock or, in a simulation, as reported.
         options : Estimation, optional
@@ -190,38 +210,42 @@ class Estimate:
         joules : float, optional
             What it used.
         """
+        x = (max(work, 1.0), samples, 1.0)
+        before = _dot(self.mean, x)
         if options is None:
-            return replace(self, margin=max(self.margin / _STEP, 1.0))
-        x = np.array([epochs * samples, samples, 1.0])
-        before = self.expected(epochs, samples)
+            return replace(self, misses=0, seen=self.seen + 1)
         if not (before > 0 and 0 < seconds <= _LARGEST):
-            return self
-        learned = self._learned(x, seconds, before, options)
-        return learned._planned(x, seconds, self.margin * before, options)._used(x, joules)
+            return replace(self, misses=0)
+        late = seconds > self.margin * 2.0**self.misses * before
+        learned = self._corrected(x, seconds, before, options)
+        return learned._planned(x, seconds, options, late=late)._used(x, joules)
 
-    def _learned(self, x: FloatArray, seconds: float, before: float, options: Estimation) -> Estimate:
-        """Return the estimate with new expected costs and noise; all deviations are relative to `before`."""
-        mean = np.array(self.mean)
-        cov = _unpacked(self.spread) + _DRIFT**2 * np.outer(mean, mean)
-        if not self.seen and not cov[2, 2]:
-            cov[2, 2] = (_SPLIT * seconds) ** 2  # it declared no fixed cost: nothing is known about that
-        doubt = max(float(x @ cov @ x), 0.0) / before**2
+    def _corrected(self, x: Vector, seconds: float, before: float, options: Estimation) -> Estimate:
+        """Predict and correct; all deviations are relative to the expected time `before`."""
+        spread = _plus(self.spread, _DRIFT**2, self.mean)
+        if not self.seen and not spread[5]:  # no fixed cost was declared: nothing is known about it
+            spread = (*spread[:5], (_SPLIT * seconds) ** 2)
+        doubt = max(_dot(_times(spread, x), x), 0.0) / before**2
         off = seconds / before - 1
         limit = _CLIP * math.sqrt(doubt + self.noise)
         run = self._run(off, limit)
-        changed = abs(run) >= (_CHANGE if options.on_time > 0.5 else _SURE_CHANGE)
-        if changed or (not self.seen and off < 0):  # first measurements are rather too slow than too fast
-            cov, doubt, run = cov + off**2 * np.outer(mean, mean), doubt + off**2, 0
+        if abs(run) >= _CHANGE or (self.seen < 2 and off < 0):  # first times are rather too slow
+            spread, doubt, run = _plus(spread, off**2, self.mean), doubt + off**2, 0
         else:
             off = min(max(off, -limit), limit)
         total = doubt + self.noise
-        gain = cov @ x / (before * total)
-        c2, c1, c0 = _positive(mean + gain * off, x).tolist()
-        spread = _packed(cov - np.outer(gain, gain) * total)
+        gain = _scaled(_times(spread, x), 1 / (before * total))
+        a, b, c = (m + g * off for m, g in zip(self.mean, gain, strict=True))
         excess = min(off**2, _NOISE_CLIP**2 * total) / _CLIPPED_SQUARE - total
         noise = self.noise + self.noise / total * excess / min(self.seen + 3, options.memory)
-        noise = min(max(noise, _LEAST_NOISE), _MOST_NOISE)
-        return replace(self, mean=(c2, c1, c0), spread=spread, noise=noise, run=run)
+        return replace(
+            self,
+            mean=_positive((a, b, c), x),
+            spread=_plus(spread, -total, gain),
+            noise=min(max(noise, _LEAST_NOISE), _MOST_NOISE),
+            run=run,
+            misses=0,
+        )
 
     def _run(self, off: float, limit: float) -> int:
         """Count surprises to the same side."""
@@ -230,50 +254,47 @@ class Estimate:
         sign = 1 if off > 0 else -1
         return self.run + sign if self.run * sign > 0 else sign
 
-    def _planned(self, x: FloatArray, seconds: float, planned: float, options: Estimation) -> Estimate:
+    def _planned(self, x: Vector, seconds: float, options: Estimation, *, late: bool) -> Estimate:
         """Return the estimate with the margin of the next task."""
-        late = seconds > planned
-        safety = self._safety(late, options)
-        expected = float(np.array(self.mean) @ x)
-        width = math.sqrt(max(float(x @ _unpacked(self.spread) @ x), 0.0) / expected**2 + self.noise)
-        target = expected * math.exp(min(_quantile(options) * safety * width, 5.0))
-        if self.run > 0 and options.on_time > 0.5:
-            target = max(target, seconds)
-        if self.seen >= _KNOWN:
-            target = max(target, planned / _STEP)
-        target = min(target, planned * _STEP)
-        return replace(self, margin=target / expected, safety=safety, seen=self.seen + 1)
+        width = max(self.width + _WIDER * (late - (1 - options.on_time)), _LEAST_WIDTH)
+        expected = _dot(self.mean, x)
+        doubt = max(_dot(_times(self.spread, x), x), 0.0) / expected**2 + self.noise
+        margin = math.exp(min(_quantile(options.on_time) * width * math.sqrt(doubt), 5.0))
+        if self.run > 0 and options.on_time > 0.5:  # a surprise may be the truth until the next reply
+            margin = max(margin, seconds / expected)
+        return replace(self, margin=margin, width=width, seen=self.seen + 1)
 
-    def _safety(self, late: bool, options: Estimation) -> float:
-        """Return the safety after a task, so that the promised share is kept in the long run."""
-        safety = self.safety + _SAFETY_STEP * (late - (1 - options.on_time))
-        return min(max(safety, _LEAST_SAFETY), _MOST_SAFETY)
-
-    def _used(self, x: FloatArray, joules: float | None) -> Estimate:
+    def _used(self, x: Vector, joules: float | None) -> Estimate:
         """Return the estimate after a task's energy."""
         if joules is None or not 0 <= joules <= _LARGEST:
             return self
-        declared = float(np.array(self.base[3:]) @ x)
+        declared = _dot(self.joules, x)
         if not declared:
-            g2 = joules / float(x[0])
-            return replace(self, base=(*self.base[:3], g2, 0.0, 0.0))
+            return replace(self, joules=(joules / x[0], 0.0, 0.0))
         ratio = min(max(joules / declared, 1 / _CHEAPER), _DEARER)
         return replace(self, energy=self.energy + (ratio - self.energy) / min(self.seen + 1, 10))
 
-    def rested(self, options: Estimation | None) -> Estimate:
-        """Return the estimate after a round in which no task fitted: what counts against a client fades."""
-        margin = max(self.margin * _FADE, 1 / _MOST_MARGIN if options else 1.0)
-        mean = np.array(self.mean)
-        cov = _unpacked(self.spread) + (options is not None) * (1 - _FADE) * np.outer(mean, mean)
-        return replace(self, margin=margin, spread=_packed(cov))
+    def missed(self) -> Estimate:
+        """Return the estimate after a task without a reply: the next one is half as large."""
+        misses = min(self.misses + 1, _MOST_MISSES)
+        return replace(self, misses=misses, run=max(self.run, 0) + 1)
 
-    def missed(self, options: Estimation | None) -> Estimate:
-        """Return the estimate after a task without a reply: the next one is smaller, within limits."""
-        margin = min(self.margin * _MISS, max(self.margin, _MOST_MARGIN))
-        if options is None:
-            return replace(self, margin=margin)
-        safety = self._safety(True, options)
-        return replace(self, margin=margin, safety=safety, run=max(self.run, 0) + 1)
+    def doubted(self) -> Estimate:
+        """Return the estimate of a client that was too slow to be asked: its next time counts fully."""
+        return replace(self, spread=_plus(self.spread, 1.0, self.mean), misses=0)
+
+    def exchanged(self, seconds: float, *, stopped: bool) -> Estimate:
+        """Return the estimate after an exchange that took these seconds beside the work.
+
+        Parameters
+        ----------
+        seconds : float
+            After a client stopped in time, all that came on top. Otherwise its ending is not included, so
+            that a smaller value says nothing.
+        stopped : bool
+            Which of the two it is.
+        """
+        return replace(self, exchange_s=seconds if stopped else max(seconds, self.exchange_s))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain types for JSON."""
@@ -284,24 +305,21 @@ class Estimate:
         """Read back what `as_dict` returned; refuse anything else."""
         if not isinstance(data, Mapping) or set(data) != set(cls.__dataclass_fields__):
             raise complain("estimate", f"a mapping with {', '.join(cls.__dataclass_fields__)}", data)
-        b, m, s = (_numbers(data, name, n) for name, n in (("base", 6), ("mean", 3), ("spread", 6)))
-        if min(*b, *m) < 0 or not (b[0] > 0 and m[0] > 0) or min(s[0], s[3], s[5]) < 0:
+        m, s, j = (_numbers(data, name, n) for name, n in (("mean", 3), ("spread", 6), ("joules", 3)))
+        if min(*m, *j) < 0 or not m[0] > 0 or min(s[0], s[3], s[5]) < 0:
             raise complain("estimate", "positive costs and variances", dict(data))
-        noise, margin, safety, energy = (
-            number(f"estimate.{name}", data[name], above=0)
-            for name in ("noise", "margin", "safety", "energy")
-        )
-        run = int(number("estimate.run", data["run"]))
+        positive = {
+            x: number(f"estimate.{x}", data[x], above=0) for x in ("noise", "energy", "margin", "width")
+        }
         return cls(
-            (b[0], b[1], b[2], b[3], b[4], b[5]),
-            (m[0], m[1], m[2]),
-            (s[0], s[1], s[2], s[3], s[4], s[5]),
-            noise,
-            margin,
-            safety,
-            energy,
-            run,
-            count("estimate.seen", data["seen"]),
+            mean=(m[0], m[1], m[2]),
+            spread=(s[0], s[1], s[2], s[3], s[4], s[5]),
+            joules=(j[0], j[1], j[2]),
+            run=int(number("estimate.run", data["run"])),
+            misses=min(count("estimate.misses", data["misses"]), _MOST_MISSES),
+            seen=count("estimate.seen", data["seen"]),
+            exchange_s=number("estimate.exchange_s", data["exchange_s"], least=0),
+            **positive,
         )
 
 
@@ -313,26 +331,47 @@ def _numbers(data: Mapping[str, Any], name: str, length: int) -> list[float]:
     return [number(f"estimate.{name}", x) for x in values]
 
 
-def _quantile(options: Estimation) -> float:
+@lru_cache(maxsize=64)
+def _quantile(on_time: float) -> float:
     """Return the promised share as standard deviations."""
-    return NormalDist().inv_cdf(options.on_time)
+    return NormalDist().inv_cdf(on_time)
 
 
-def _positive(mean: FloatArray, x: FloatArray) -> FloatArray:
+# Three numbers by hand: numpy's calls would take ten times as long, and a server has thousands of clients.
+
+
+def _dot(a: Vector, b: Vector) -> float:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+def _times(p: Spread, x: Vector) -> Vector:
+    """Return the matrix times a vector."""
+    return (
+        p[0] * x[0] + p[1] * x[1] + p[2] * x[2],
+        p[1] * x[0] + p[3] * x[1] + p[4] * x[2],
+        p[2] * x[0] + p[4] * x[1] + p[5] * x[2],
+    )
+
+
+def _scaled(v: Vector, factor: float) -> Vector:
+    return v[0] * factor, v[1] * factor, v[2] * factor
+
+
+def _plus(p: Spread, factor: float, v: Vector) -> Spread:
+    """Return p + factor v v'; rounding makes no variance negative."""
+    a, b, c = v
+    return (
+        max(p[0] + factor * a * a, 0.0),
+        p[1] + factor * a * b,
+        p[2] + factor * a * c,
+        max(p[3] + factor * b * b, 0.0),
+        p[4] + factor * b * c,
+        max(p[5] + factor * c * c, 0.0),
+    )
+
+
+def _positive(mean: Vector, x: Vector) -> Vector:
     """Return costs that are not negative and expect the same time of a task."""
-    total = max(float(mean @ x), 1e-12)
-    bounded = np.maximum(mean, [_TRAINING * total / x[0], 0.0, 0.0])
-    positive: FloatArray = bounded * (total / float(bounded @ x))
-    return positive
-
-
-def _packed(cov: FloatArray) -> tuple[float, float, float, float, float, float]:
-    """Return the upper triangle; rounding makes no variance negative."""
-    a, b, c, d, e, f = cov[np.triu_indices(3)].tolist()
-    return max(a, 0.0), b, c, max(d, 0.0), e, max(f, 0.0)
-
-
-def _unpacked(spread: tuple[float, ...]) -> FloatArray:
-    """Return the full matrix."""
-    a, b, c, d, e, f = spread
-    return np.array([[a, b, c], [b, d, e], [c, e, f]])
+    total = max(_dot(mean, x), 1e-12)
+    bounded = (max(mean[0], _TRAINING * total / x[0]), max(mean[1], 0.0), max(mean[2], 0.0))
+    return _scaled(bounded, total / _dot(bounded, x))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -15,6 +15,11 @@ from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
 from flwr_mel.devices import Device, Measured
 from flwr_mel.solvers import Exact, Rate
+from flwr_mel.solvers.rate import LEAST
+
+#: The default deadline in a deployment is this much longer than T. A device that is used for something else
+#: is two to three times slower for a while; what takes longer than that hangs.
+_GENEROUS = 2.0
 
 
 class OnInfeasible(StrEnum):
@@ -45,9 +50,11 @@ class Rounds:
 
     Parameters
     ----------
-    deadline_slack : float, optional
+    deadline_slack : float, "auto" or None
         Stop waiting for replies T (1 + deadline_slack) seconds after sending the tasks (Message API). A later
-        reply is dropped, and the client's next task is smaller. None: wait for all replies, as Flower does.
+        reply is dropped, and the client's next task is smaller. "auto": 2 in a deployment, so that only a
+        client that hangs is late, and no deadline in a simulation, whose clients wait for CPUs. None: wait
+        for all replies, as Flower does.
     probe_timeout_s : float
         How many seconds a round waits for new clients to report their costs and limits.
     on_infeasible : str
@@ -56,15 +63,18 @@ class Rounds:
     epochs_key : str, optional
         The key under which the clients read their number of epochs from the run config or the message.
         None: the common names, such as `local-epochs`.
+    observe : bool
+        Plan nothing: every round is the project's own work, which is measured.
     """
 
-    deadline_slack: float | None = None
+    deadline_slack: float | str | None = "auto"
     probe_timeout_s: float = 120.0
     on_infeasible: OnInfeasible = OnInfeasible.RELAX
     epochs_key: str | None = None
+    observe: bool = False
 
     def __post_init__(self) -> None:
-        if self.deadline_slack is not None:
+        if self.deadline_slack not in (None, "auto"):
             number("deadline_slack", self.deadline_slack, least=0, remedy="0.25 waits for 1.25 T.")
         number("probe_timeout_s", self.probe_timeout_s, above=0)
         _choice(self, "on_infeasible", OnInfeasible)
@@ -124,6 +134,9 @@ class Estimation:
         if number("noise", self.noise, above=0) > 2:
             raise complain("noise", "at most 2", self.noise, "0.1 means about 10 percent.")
         count("memory", self.memory, least=5)
+
+
+_EXPECTED = Estimation(on_time=0.5)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,19 +254,27 @@ class Options:
         """The objective with cycle_time_s="best"."""
         return self.solver if isinstance(self.solver, Rate) else Rate()
 
-    def learning(self, *, declared: bool) -> Estimation | None:
+    @property
+    def least_samples(self) -> int:
+        """Samples of the smallest task where nothing else decides."""
+        return self.min_samples or LEAST
+
+    def learning(self, *, declared: bool, stops: bool = False) -> Estimation | None:
         """Return how costs are learned; None: a client's declared costs are used unchanged.
 
-        A derived T is no deadline: tasks are planned with expected times, as T is. A margin would only make
-        them smaller than the project's own work.
+        A derived T is no deadline: tasks are planned with expected times, as T is. So are those of a client
+        that stops in time by itself. A margin would only make them smaller than the project's own work.
         """
-        if declared or self.estimation is not None:
-            return self.estimation
-        return Estimation() if self.time_s is not None else Estimation(on_time=0.5)
+        if declared and self.estimation is None:
+            return None
+        learned = self.estimation or (Estimation() if self.time_s is not None else _EXPECTED)
+        return replace(learned, on_time=0.5) if stops else learned
 
-    def deadline_s(self, cycle_time_s: float) -> float | None:
+    def deadline_s(self, cycle_time_s: float, *, simulated: bool) -> float | None:
         """Return after how many seconds replies are dropped; None: all replies are awaited."""
         slack = self.rounds.deadline_slack
+        if isinstance(slack, str):
+            slack = None if simulated else _GENEROUS
         return None if slack is None or not cycle_time_s else cycle_time_s * (1 + slack)
 
 

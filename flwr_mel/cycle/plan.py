@@ -1,15 +1,15 @@
 """Plan a cycle: from what is known about the learners to one task each.
 
-A learner whose costs are not known yet does the project's own work once, which is measured: its baseline.
-With T = "best" or shards a small task is measured instead. All others get epochs and samples from one
-verified allocation (`flwr_mel.allocation.allocate`).
+Three steps: decide what each learner does (`flwr_mel.cycle.verdict`), allocate epochs and samples to those
+that get a plan, and write the record. Every allocation is verified (`flwr_mel.allocation.allocate`).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -17,16 +17,23 @@ from flwr_mel._validate import MAX_COUNT, IntArray
 from flwr_mel.allocation import AllocationProblem, Infeasible, Solution, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.limiting import limiting
+from flwr_mel.allocation.solution import Diagnosis, Reason
+from flwr_mel.cycle.advice import SHORT_ROUNDS
+from flwr_mel.cycle.candidates import MOST_EPOCHS, Candidates, held
 from flwr_mel.cycle.errors import NoWork, unable_text
-from flwr_mel.cycle.fleet import Fleet, Follows, held, unable, unmeasured
-from flwr_mel.cycle.messages import PLAN, SHORT_ROUNDS
+from flwr_mel.cycle.learner import Learner
 from flwr_mel.cycle.options import OnInfeasible, Options
-from flwr_mel.cycle.round_time import best_in_pace, round_time
-from flwr_mel.cycle.state import Learner, State, Task
+from flwr_mel.cycle.population import Follows, Population
+from flwr_mel.cycle.round_time import Fleet
+from flwr_mel.cycle.state import State, Task
+from flwr_mel.cycle.verdict import Do, Verdict, decide, own_costs
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
-from flwr_mel.solvers.rate import LEAST
+from flwr_mel.solvers.rate import best_round
 
-Rows = Mapping[str, LearnerRecord]
+#: Reasons that another round time, or a faster client, would remove.
+_SLOW = (Reason.DEADLINE, Reason.MIN_BATCH_TIME)
+#: What a client does that offers all its samples to `Assignment`.
+ALL_SAMPLES = MAX_COUNT
 
 
 def plan(
@@ -48,48 +55,312 @@ def plan(
         How many clients there are in all: if these are more, the cycle gets its share of `total_samples`.
     """
     learners = state.present(nodes)
-    record = CycleRecord(cycle, staleness=options.staleness)
-    record.learners = [LearnerRecord(x.label, x.node, held=held(x, options)) for x in learners]
-    rows = {x.key: row for x, row in zip(learners, record.learners, strict=True)}
-    reasons = {x.key: unable(x, options) for x in learners}
-    for key, reason in reasons.items():
-        rows[key].reason = reason
-    ready = [x for x in learners if not reasons[x.key]]
-    _check_shards(ready, options)
-    first = [x for x in ready if unmeasured(x, options)]
-    known = [x for x in ready if not unmeasured(x, options)]
-    if learners and not ready and not state.trained:
-        raise NoWork(unable_text([(x.label, reasons[x.key]) for x in learners]))
-    follows = Follows.of(state.learners.values(), options)
-    fixed = known if follows is Follows.NOTHING else [x for x in known if x.fixed]
-    led = [] if follows is Follows.NOTHING else [x for x in known if not x.fixed]
-    fleet = Fleet.of(led, options, follows) if led else None
-    best = options.best and fleet is not None and follows in (Follows.BOTH, Follows.SAMPLES)
-    tasks: list[Task] = []
-    if fleet is not None and best:
-        state, tasks = _best(state, options, record, fleet, rows)
-    else:
-        state = _set_time(state, options, record, fleet, fixed)
-        if fleet is not None:
-            part = len(nodes) / max(connected, len(nodes))
-            tasks = _allocated(options, record, fleet, rows, part)
-    small = [x for x in first if _starts_small(x, options)]
-    tasks += [_first_task(options, x, k, rows[x.key], cycle) for k, x in enumerate(small)]
-    first = [x for x in first if not _starts_small(x, options)]
-    for x in [*first, *(x for x in fixed if _fits(x, options, rows[x.key]))]:
-        rows[x.key].baseline = True
-        rows[x.key].time_s, rows[x.key].energy_j = _own_work(x)
-        tasks.append(Task(x.node, x.key, cycle, 0, 0, draw_seed(options.seed, cycle, x.name), baseline=True))
+    population = Population.of(state, options)
+    verdicts = {x.key: decide(x, options, population, cycle) for x in learners}
+    job = _Job(state, options, population, verdicts, CycleRecord(cycle, staleness=options.staleness))
+    _check_shards(job.those(learners, Do.PLAN, Do.SMALL), options)
+    _check_able(state, learners, verdicts)
+    allocated = job.solve(learners, len(nodes), max(connected, len(nodes)))
+    tasks = job.write(learners, allocated)
     if not tasks:
-        _check_workable(state, options, follows)
-    if tasks and not any(task.samples for task in tasks):
-        record.status = "baseline" if first else "own work"
-    for task in tasks:
-        rows[task.key].outcome = Outcome.FAILED
-    order = {x.key: k for k, x in enumerate(learners)}
-    tasks.sort(key=lambda task: order[task.key])
-    planned = state.planned or any(task.samples for task in tasks)
-    return replace(state, planned=planned), tuple(tasks), record
+        _check_workable(state, options, learners, job)
+    return job.after(tasks), tasks, job.record
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Planned:
+    """What the allocation gives one learner."""
+
+    epochs: int
+    samples: int
+    time_s: float
+    energy_j: float
+    limited_by: str
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """One cycle while it is planned."""
+
+    state: State
+    options: Options
+    population: Population
+    verdicts: dict[str, Verdict]
+    record: CycleRecord
+    #: Learners that are too slow for T, as they are asked again.
+    waiting: list[Learner] = field(default_factory=list)
+
+    def those(self, learners: Sequence[Learner], *kinds: Do) -> list[Learner]:
+        """Return the learners with one of these verdicts."""
+        return [x for x in learners if self.verdicts[x.key].do in kinds]
+
+    def skip(self, x: Learner, reason: object) -> None:
+        """Give a learner no task."""
+        self.verdicts[x.key] = Verdict.skip(reason)
+
+    # --- allocation -----------------------------------------------------------------------------------
+
+    def solve(self, learners: Sequence[Learner], sampled: int, connected: int) -> dict[str, _Planned]:
+        """Set T, and allocate epochs and samples to the learners that get a plan."""
+        chosen, own = self.those(learners, Do.PLAN), self.those(learners, Do.OWN)
+        some = Candidates.of(chosen, self.options, self.population) if chosen else None
+        best = self.options.best and self.population.follows in (Follows.BOTH, Follows.SAMPLES)
+        found: dict[str, _Planned] = {}
+        try:
+            if not best:
+                self.record.cycle_time_s, some = self._time(some, own, sampled)
+                found = self._within_time(some, len(chosen) / connected) if some else {}
+            elif some is not None:
+                found = self._best(some)
+        except Infeasible as infeasible:
+            if self.options.rounds.on_infeasible is OnInfeasible.ERROR:
+                raise
+            self.record.notes.append(f"no client gets a plan in this round: {infeasible}")
+        for x in self.those(chosen, Do.PLAN):
+            if x.key not in found:
+                self.skip(x, "; ".join(self.record.notes) or "its smallest task does not fit")
+        return found
+
+    def _time(
+        self, some: Candidates | None, own: Sequence[Learner], sampled: int
+    ) -> tuple[float, Candidates | None]:
+        """Return T, given or derived from all that are known, and the learners with their most epochs."""
+        options, population = self.options, self.population
+        if options.time_s is not None or options.rounds.observe:
+            return options.time_s or 0.0, some
+        own_s = max((own_costs(x)[0] for x in own), default=0.0)
+        if not population.measured or population.follows is Follows.NOTHING:
+            return own_s, some
+        fleet = Fleet.of(Candidates.of(population.learners, options, population, expected=True))
+        time_s = max(fleet.round_s(sampled), own_s)
+        if some is not None and some.whole:
+            some = replace(some, max_epochs=fleet.epochs_for_own_work(time_s))
+        return time_s, some
+
+    def _best(self, some: Candidates) -> dict[str, _Planned]:
+        """Choose T, participants and samples together: T follows from the expected costs."""
+        options, pause_s = self.options, self.state.pause_s
+        shared = MAX_COUNT if options.shards is None else len(options.shards) // len(some.learners)
+        choose = partial(
+            best_round,
+            energy_limit_j=some.energy_limit_j,
+            max_samples=np.minimum(some.data, max(shared, 1)),
+            min_samples=some.min_samples,
+            objective=options.rate,
+        )
+        expected = Candidates.of(some.learners, options, self.population, expected=True).costs
+        # The pause between two rounds is spread over more work by a longer round.
+        time_s = choose(replace(expected, c0=expected.c0 + pause_s)).cycle_time_s - pause_s
+        found = choose(some.costs, cycle_time_s=time_s)
+        self.record.cycle_time_s = found.cycle_time_s
+        self.record.asked_samples = int(found.solution.samples.sum())
+        if not self.state.planned:
+            self.record.notes.append(SHORT_ROUNDS)
+        return self._planned(some, found.problem, found.solution)
+
+    def _within_time(self, some: Candidates, part: float) -> dict[str, _Planned]:
+        """Allocate epochs and samples within T, if there are samples to allocate."""
+        time_s, least = self.record.cycle_time_s, some.min_samples
+        whole = min(int(some.data.sum()), MAX_COUNT)
+        room = Capacities.of(some.problem(self.options, time_s, max(whole, least))).at(1)
+        fits = room >= (some.data if some.whole else least)
+        total = self._asked(part) or int(room[fits].sum())
+        if some.whole:
+            self._use_all(some, np.flatnonzero(~fits))
+            some, total = some.take(np.flatnonzero(fits)), int(some.data[fits].sum())
+        elif fits.any() and total < least * int(fits.sum()):
+            some, total = self._fewer(some, room, total, int(fits.sum()))
+        elif not fits.any():
+            total = least  # the solver knows the reason for each of them
+        self.record.asked_samples = total
+        if not some.learners or total < least:
+            return {}
+        problem = some.problem(self.options, time_s, total)
+        if fits.any():
+            return self._planned(some, *self._solved(problem))
+        found = allocate(problem, self.options.allocator, throw=False)
+        self._excluded(some, found)
+        raise Infeasible(found.diagnosis or Diagnosis(total, 0, None))
+
+    def _asked(self, part: float) -> int | None:
+        """Return how many samples are asked for; None: all data of these learners."""
+        options = self.options
+        total = options.total_samples
+        if total is None and options.shards is not None:
+            total = len(options.shards)
+        return None if total is None else max(int(total * part), 1)
+
+    def _use_all(self, some: Candidates, slow: IntArray) -> None:
+        """Skip the learners that cannot use all their samples in time."""
+        took = some.costs.time_s(1, some.data)
+        for k in slow.tolist():
+            self.skip(
+                some.learners[k],
+                f"it uses all its {some.data[k]:,} samples, which takes {took[k]:.3g} s of "
+                f"T = {self.record.cycle_time_s:.3g} s or more energy than it has. Use "
+                "Assignment.choose or loader in the client",
+            )
+
+    def _fewer(self, some: Candidates, room: IntArray, total: int, able: int) -> tuple[Candidates, int]:
+        """Follow `on_infeasible` where there are too few samples for the smallest task of every client."""
+        least = some.min_samples
+        why = f"{total:,} samples are too few for the smallest tasks of {able} clients, {least:,} each"
+        policy = self.options.rounds.on_infeasible
+        if policy is OnInfeasible.ERROR:
+            raise Infeasible(Diagnosis(total, 0, None, why))
+        places = total // least
+        if policy is OnInfeasible.SKIP or not places:
+            self.record.notes.append(f"no client gets a plan in this round: {why}")
+            return some, 0
+        strongest = np.sort(np.argsort(-room, kind="stable")[:places])
+        for k in set(range(len(some.learners))) - set(strongest.tolist()):
+            self.skip(some.learners[k], "there are too few samples for the smallest task of every client")
+        self.record.notes.append(f"{why}: the {places} strongest take part")
+        return some.take(strongest), total
+
+    def _solved(self, problem: AllocationProblem) -> tuple[AllocationProblem, Solution]:
+        """Solve, with fewer samples if these do not fit and `on_infeasible` allows that."""
+        try:
+            return problem, allocate(problem, self.options.allocator)
+        except Infeasible as infeasible:
+            fits = infeasible.diagnosis.carried
+            if self.options.rounds.on_infeasible is not OnInfeasible.RELAX or not fits:
+                raise
+            self.record.notes.append(
+                f"{problem.total_samples:,} samples do not fit, so {fits:,} are used: {infeasible.diagnosis}"
+            )
+            problem = problem.replace(total_samples=fits)
+            return problem, allocate(problem, self.options.allocator)
+
+    def _planned(self, some: Candidates, problem: AllocationProblem, found: Solution) -> dict[str, _Planned]:
+        """Return an allocation by learner; write its certificate into the record."""
+        epochs = found.epochs if some.follows is not Follows.SAMPLES else found.epochs * some.own_epochs
+        limits = limiting(problem, found.epochs, found.samples)
+        record = self.record
+        record.status, record.objective = str(found.status), str(found.objective)
+        record.value, record.bound = found.value, found.bound
+        record.total_samples = int(found.samples.sum())
+        self._excluded(some, found)
+        columns = (epochs, found.samples, found.time_s, found.energy_j)
+        rows = zip(some.learners, *(x.tolist() for x in columns), limits, strict=True)
+        return {x.key: _Planned(tau, d, s, j, str(by)) for x, tau, d, s, j, by in rows if tau}
+
+    def _excluded(self, some: Candidates, found: Solution) -> None:
+        """Skip the learners that the solver left out; one that is too slow is asked again later."""
+        for k, reason in found.excluded.items():
+            self.skip(some.learners[k], reason)
+            if reason in _SLOW:
+                self._wait(some.learners[k])
+
+    def _wait(self, x: Learner) -> None:
+        """Ask a learner again after some rounds, unless its costs are taken as declared."""
+        learned = self.options.learning(declared=x.profile.costs is not None)
+        if x.estimate is None or (learned is None and not x.estimate.misses):
+            return
+        patience = x.patience.after(self.record.cycle, slow=True)
+        self.waiting.append(replace(x, patience=patience, estimate=x.estimate.doubted()))
+
+    # --- record and tasks -------------------------------------------------------------------------------
+
+    def write(self, learners: Sequence[Learner], allocated: Mapping[str, _Planned]) -> tuple[Task, ...]:
+        """Write a row for each learner into the record, and return the tasks."""
+        record, shards = self.record, self._shards(learners, allocated)
+        tasks: list[Task] = []
+        for x in learners:
+            verdict = self.verdicts[x.key]
+            row = LearnerRecord(
+                x.label,
+                x.identity.node,
+                reason=verdict.reason,
+                energy_limit_j=x.profile.energy_limit_j,
+                held=held(x, self.options),
+            )
+            record.learners.append(row)
+            if verdict.do is not Do.SKIP:
+                tasks.append(self._task(x, verdict, row, allocated.get(x.key), shards.get(x.key)))
+        if not allocated and tasks:
+            kinds = {self.verdicts[task.key] for task in tasks}
+            first = any(v.do in (Do.SMALL, Do.TIMED) for v in kinds)
+            own = any(v.first or self.options.rounds.observe for v in kinds)
+            record.status = "first tasks" if first else "baseline" if own else "own work"
+        return tuple(tasks)
+
+    def _task(
+        self, x: Learner, verdict: Verdict, row: LearnerRecord, given: _Planned | None, shard: IntArray | None
+    ) -> Task:
+        """Return the task of one learner; write it into its row."""
+        options, do = self.options, verdict.do
+        own = x.behaviour.own_epochs or self.population.own_epochs or 1
+        if given is not None:
+            row.epochs, row.samples, row.time_s, row.energy_j = (
+                given.epochs,
+                given.samples,
+                given.time_s,
+                given.energy_j,
+            )
+            row.limited_by = given.limited_by
+        elif do is Do.OWN:
+            row.baseline = True
+            row.time_s, row.energy_j = own_costs(x)
+        elif do is Do.TIMED:
+            row.epochs = 1 if options.best else options.max_epochs or MOST_EPOCHS * own
+            most = options.rate.most if options.best else options.robust.max_samples or ALL_SAMPLES
+            samples, row.time_s = min(x.data or ALL_SAMPLES, most), self._seconds_known()
+            row.samples = samples if samples < ALL_SAMPLES else 0  # not known before the reply
+        else:
+            row.epochs = own if self.population.follows is Follows.SAMPLES else 1
+            row.samples = min(options.least_samples, len(options.shards or ()) or ALL_SAMPLES)
+            row.samples = min(row.samples, x.data or row.samples)
+        row.outcome, row.stop_after_s = Outcome.FAILED, self._stop_after_s(x, do)
+        return Task(
+            x.identity.node,
+            x.key,
+            self.record.cycle,
+            row.epochs,
+            row.samples or (0 if row.baseline else ALL_SAMPLES),
+            draw_seed(options.seed, self.record.cycle, x.name),
+            baseline=row.baseline,
+            shard=shard,
+            seconds=row.stop_after_s,
+        )
+
+    def _seconds_known(self) -> float:
+        """Return T; with "best" and no plan in this round, that of the last one."""
+        return self.record.cycle_time_s or self.state.time_s
+
+    def _stop_after_s(self, x: Learner, do: Do) -> float | None:
+        """Return after how many seconds a client stops: T without what the exchange itself takes.
+
+        There is none where T is still to be derived from the project's own work, and none in a simulation
+        with declared costs, whose results must not depend on a clock.
+        """
+        time_s = self._seconds_known()
+        own = do is Do.OWN and self.options.time_s is None
+        if not time_s or own or x.on_model_time or self.options.rounds.observe:
+            return None
+        if x.estimate is not None and x.estimate.seen:
+            return max(time_s - x.estimate.exchange_s, 0.0)
+        return max(time_s - self.population.exchange_s, time_s / 2)
+
+    def _shards(self, learners: Sequence[Learner], allocated: Mapping[str, _Planned]) -> dict[str, IntArray]:
+        """Cut fresh shuffles of the server's data into shards; they depend on seed, cycle and place alone."""
+        options, cycle = self.options, self.record.cycle
+        if options.shards is None:
+            return {}
+        order = np.random.default_rng([options.seed, cycle]).permutation(len(options.shards))
+        planned = [x.key for x in learners if x.key in allocated]
+        ends = np.cumsum(np.array([allocated[key].samples for key in planned], dtype=np.int64)).tolist()
+        cut = {key: order[end - allocated[key].samples : end] for key, end in zip(planned, ends, strict=True)}
+        for place, x in enumerate(self.those(learners, Do.SMALL)):
+            rows = np.random.default_rng([options.seed, cycle, place]).permutation(len(options.shards))
+            cut[x.key] = rows[: options.least_samples]
+        return cut
+
+    def after(self, tasks: Sequence[Task]) -> State:
+        """Return the state after planning."""
+        planned = self.state.planned or any(self.verdicts[task.key].do is Do.PLAN for task in tasks)
+        state = self.state.with_learners(self.waiting) if self.waiting else self.state
+        return replace(state, planned=planned, time_s=self.record.cycle_time_s or state.time_s)
 
 
 def draw_seed(seed: int, cycle: int, name: str) -> int:
@@ -100,7 +371,7 @@ def draw_seed(seed: int, cycle: int, name: str) -> int:
 
 def _check_shards(learners: Sequence[Learner], options: Options) -> None:
     """Raise if data would be sent to clients outside a simulation without the operator's statement."""
-    outside = [x.label for x in learners if not x.simulated]
+    outside = [x.label for x in learners if not x.identity.simulated]
     if options.shards is not None and not options.shards.over_tls and outside:
         raise PermissionError(
             f"shards would be sent to {', '.join(outside[:3])}, outside a simulation. If all clients connect "
@@ -108,231 +379,32 @@ def _check_shards(learners: Sequence[Learner], options: Options) -> None:
         )
 
 
-def _starts_small(x: Learner, options: Options) -> bool:
-    """Whether a learner is measured with a small task instead of the project's own work."""
-    return options.shards is not None or (options.best and x.chooses is not False)
+def _check_able(state: State, learners: Sequence[Learner], verdicts: Mapping[str, Verdict]) -> None:
+    """Raise if no client can be given work before the first success."""
+    reasons = [(x.label, verdicts[x.key].reason) for x in learners]
+    if reasons and all(reason for _, reason in reasons) and not state.trained and not _waiting(learners):
+        raise NoWork(unable_text(reasons))
 
 
-def _first_task(options: Options, x: Learner, place: int, row: LearnerRecord, cycle: int) -> Task:
-    """Return a small task with which a learner without costs is measured."""
-    samples, shard = options.min_samples or LEAST, None
-    if options.shards is not None:
-        samples = min(samples, len(options.shards))
-        rows = np.random.default_rng([options.seed, cycle, place]).permutation(len(options.shards))
-        shard = rows[:samples]
-    row.epochs, row.samples = 1, samples
-    return Task(x.node, x.key, cycle, 1, samples, draw_seed(options.seed, cycle, x.name), shard=shard)
+def _waiting(learners: Sequence[Learner]) -> bool:
+    """Whether any of these learners is asked again later."""
+    return any(x.patience.until for x in learners)
 
 
-def _own_work(x: Learner) -> tuple[float, float]:
-    """Return seconds and joules of the project's own work, as far as they are known."""
-    if x.estimate is None or x.data is None:
-        return x.baseline_s or 0.0, 0.0
-    c2, c1, c0, g2, g1, g0 = x.estimate.costs()
-    work = (x.own_epochs or 1) * x.data
-    return x.baseline_s or c2 * work + c1 * x.data + c0, g2 * work + g1 * x.data + g0
-
-
-def _fits(x: Learner, options: Options, row: LearnerRecord) -> bool:
-    """Whether a learner that always does its own work keeps T, which is otherwise derived, and E_k."""
-    seconds, joules = _own_work(x)
-    row.energy_limit_j = None if x.capability is None else x.capability.energy_limit_j
-    used = ""
-    if options.time_s is not None and seconds > options.time_s:
-        used = f"takes {seconds:.3g} s of T = {options.time_s:g} s"
-    elif row.energy_limit_j is not None and joules > row.energy_limit_j:
-        used = f"uses {joules:.3g} J of {row.energy_limit_j:g} J"
-    if used:
-        row.reason = f"it does not follow its task, and its own work {used}. Use Assignment in the client"
-    return not used
-
-
-def _set_time(
-    state: State, options: Options, record: CycleRecord, fleet: Fleet | None, fixed: Sequence[Learner]
-) -> State:
-    """Write T into the record: the given one, or the one that follows from the estimates."""
-    if options.time_s is not None:
-        record.cycle_time_s = options.time_s
-        return state
-    known = [*([] if fleet is None else fleet.learners), *fixed]
-    measured = [x.baseline_s for x in known if x.baseline_s is not None]
-    if not measured:
-        return state
-    now_s = own_s = max((x.baseline_s or 0.0 for x in fixed), default=0.0)
-    if fleet is not None:
-        costs = fleet.expected()
-        own = fleet.own_epochs if fleet.epochs_followed else np.ones_like(fleet.own_epochs)
-        derived = round_time(
-            costs,
-            own,
-            fleet.data,
-            min_samples=fleet.min_samples,
-            max_epochs=fleet.max_epochs or MAX_COUNT,
-            epochs_only=fleet.follows is Follows.EPOCHS,
-        )
-        now_s = max(now_s, derived)
-        own_s = max(own_s, float(costs.time_s(own, fleet.data).max()))
-    record.baseline_s = max(x.own_s for x in known)
-    record.cycle_time_s, pace = state.pace.next(now_s, own_s)
-    return replace(state, pace=pace)
-
-
-def _best(
-    state: State, options: Options, record: CycleRecord, fleet: Fleet, rows: Rows
-) -> tuple[State, list[Task]]:
-    """Choose T, participants and samples together."""
-    shared = MAX_COUNT if options.shards is None else len(options.shards) // len(fleet.learners)
-    most = np.minimum(fleet.data, max(shared, 1))
-    found, pace = best_in_pace(
-        state.pace,
-        fleet.costs,
-        fleet.expected(),
-        fleet.energy_limit_j,
-        most,
-        fleet.min_samples,
-        options.rate,
-        state.pause_s,
-    )
-    record.cycle_time_s = found.cycle_time_s
-    tasks = _tasks(options, record, fleet, rows, found.problem, found.solution)
-    record.asked_samples = record.total_samples
-    if PLAN not in state.warned:
-        record.notes.append(SHORT_ROUNDS)
-    return replace(state, pace=pace), tasks
-
-
-def _allocated(options: Options, record: CycleRecord, fleet: Fleet, rows: Rows, part: float) -> list[Task]:
-    """Allocate epochs and samples within T."""
-    fleet, problem = _problem(options, record, fleet, rows, part)
-    solution = None if problem is None else _solved(problem, options, record)
-    if problem is None or solution is None:
-        return []
-    return _tasks(options, record, fleet, rows, problem, solution)
-
-
-def _problem(
-    options: Options, record: CycleRecord, fleet: Fleet, rows: Rows, part: float
-) -> tuple[Fleet, AllocationProblem | None]:
-    """Return the learners that can take part and their problem; None: no learner can."""
-    time_s, least = record.cycle_time_s, fleet.min_samples
-    total = _asked(options, fleet, part)
-    room = Capacities.of(fleet.problem(options, time_s, max(total, least * len(fleet.learners)))).at(1)
-    if fleet.follows is Follows.EPOCHS:
-        # Clients use all their samples, so one that cannot do so in time is skipped.
-        for k in np.flatnonzero(room < fleet.data).tolist():
-            took = float(fleet.costs.time_s(1, fleet.data)[k])
-            rows[fleet.learners[k].key].reason = (
-                f"it uses all its {fleet.data[k]:,} samples, which takes {took:.3g} s. Use "
-                "Assignment.choose or loader in the client"
-            )
-        fleet = fleet.take(np.flatnonzero(room >= fleet.data))
-        total = int(fleet.data.sum())
-    elif options.total_samples is None and options.shards is None:
-        total = min(total, int(room.sum()))
-    elif total < least * int((room >= least).sum()):
-        if options.rounds.on_infeasible is OnInfeasible.RELAX:
-            fleet = _strongest(fleet, room, total // least, record, rows)
-        elif options.rounds.on_infeasible is OnInfeasible.SKIP:
-            record.notes.append("no client has a task in this round: too few samples for the smallest tasks")
-            total = 0
-    record.asked_samples = total
-    return fleet, fleet.problem(options, time_s, total) if fleet.learners and total else None
-
-
-def _asked(options: Options, fleet: Fleet, part: float) -> int:
-    """Return how many samples are asked for: the given number or its part, or all data of these learners."""
-    total = options.total_samples
-    if total is None and options.shards is not None:
-        total = len(options.shards)
-    if total is not None:
-        return max(int(total * part), min(fleet.min_samples, total))
-    return min(int(fleet.data.sum()), MAX_COUNT)
-
-
-def _strongest(fleet: Fleet, room: IntArray, places: int, record: CycleRecord, rows: Rows) -> Fleet:
-    """Return the strongest learners: there are too few samples for the smallest batches of all."""
-    strongest = np.sort(np.argsort(-room, kind="stable")[:places])
-    for k in set(range(len(fleet.learners))) - set(strongest.tolist()):
-        rows[fleet.learners[k].key].reason = "there are too few samples for the smallest task of every client"
-    record.notes.append(f"too few samples for all clients: the {len(strongest)} strongest take part")
-    return fleet.take(strongest)
-
-
-def _solved(problem: AllocationProblem, options: Options, record: CycleRecord) -> Solution | None:
-    """Solve, or follow `on_infeasible`; None: no client has a task in this cycle."""
-    try:
-        return allocate(problem, options.allocator)
-    except Infeasible as infeasible:
-        policy, fits = options.rounds.on_infeasible, infeasible.diagnosis.carried
-        if policy is OnInfeasible.ERROR:
-            raise
-        if policy is OnInfeasible.RELAX and fits:
-            record.notes.append(
-                f"{problem.total_samples:,} samples do not fit, so {fits:,} are used: {infeasible.diagnosis}"
-            )
-            return allocate(problem.replace(total_samples=fits), options.allocator)
-        record.notes.append(f"no client has a task in this round: {infeasible}")
-        return None
-
-
-def _check_workable(state: State, options: Options, follows: Follows) -> None:
-    """Raise if the given T is too short for every connected client and no task was ever planned."""
-    able = [x for x in map(state.of, state.keys) if not unable(x, options)]
-    known = [x for x in able if not unmeasured(x, options) and not x.fixed]
-    if options.time_s is None or state.planned or not known or len(known) < len(able):
+def _check_workable(state: State, options: Options, learners: Sequence[Learner], job: _Job) -> None:
+    """Raise if the given T is too short for every client and no task was ever planned."""
+    able = job.those(learners, Do.SKIP)
+    if options.time_s is None or state.planned or not able or len(able) < len(learners):
         return
-    shortest = float(Fleet.of(known, options, follows).least_s().min())
+    known = [x for x in able if x.estimate is not None]
+    if len(known) < len(able) or _waiting(learners):
+        return
+    some = Candidates.of(known, options, job.population)
+    smallest = some.data if some.whole else np.minimum(some.min_samples, some.data)
+    shortest = float(some.costs.time_s(1, smallest).min())
     if shortest > options.time_s:
         raise NoWork(
             f"cycle_time_s={options.time_s:g} is too short for every client: the smallest cycle time in "
             f"which any client can finish a task is {1.005 * shortest:.3g} s. Give at least that, or leave "
             "cycle_time_s out"
         )
-
-
-def _tasks(
-    options: Options,
-    record: CycleRecord,
-    fleet: Fleet,
-    rows: Rows,
-    problem: AllocationProblem,
-    solution: Solution,
-) -> list[Task]:
-    """Write an allocation into the record and return its tasks."""
-    epochs = solution.epochs if fleet.epochs_followed else solution.epochs * fleet.own_epochs
-    limits = limiting(problem, solution.epochs, solution.samples)
-    for k, x in enumerate(fleet.learners):
-        row = rows[x.key]
-        row.energy_limit_j = fleet.energy_limit_j[k]
-        if not epochs[k]:
-            row.reason = str(solution.excluded[k])
-            continue
-        row.epochs, row.samples = int(epochs[k]), int(solution.samples[k])
-        row.time_s, row.energy_j = float(solution.time_s[k]), float(solution.energy_j[k])
-        row.limited_by, row.reason = str(limits[k]), ""
-    record.status, record.objective = str(solution.status), str(solution.objective)
-    record.value, record.bound = solution.value, solution.bound
-    record.total_samples = int(solution.samples.sum())
-    given = [x for x in fleet.learners if rows[x.key].samples]
-    shards = _cut(options, record.cycle, [rows[x.key].samples for x in given])
-    return [
-        Task(
-            x.node,
-            x.key,
-            record.cycle,
-            rows[x.key].epochs,
-            rows[x.key].samples,
-            draw_seed(options.seed, record.cycle, x.name),
-            shard=None if shards is None else shards[k],
-        )
-        for k, x in enumerate(given)
-    ]
-
-
-def _cut(options: Options, cycle: int, samples: Sequence[int]) -> list[IntArray] | None:
-    """Cut a fresh shuffle of the server's data into shards; it depends on the seed and the cycle alone."""
-    if options.shards is None:
-        return None
-    order = np.random.default_rng([options.seed, cycle]).permutation(len(options.shards))
-    ends = np.cumsum(np.array(samples, dtype=np.int64))
-    return [order[end - n : end] for end, n in zip(ends, samples, strict=True)]

@@ -1,168 +1,148 @@
 """The round time T when none is given.
 
 In the project's own round, client k does e_k epochs on its n_k samples, and the round lasts as long as its
-slowest client takes. The new round time is ::
+slowest client takes. With n clients per round, the new round time is ::
 
     T = min(T_baseline, max(T_work, T_one))
 
-T_baseline is what that round takes by today's estimates: one measurement would be too noisy. T_work is the
-shortest time in which all clients together pass as many samples, sum_k e_k n_k, when each does as many epochs
-on all its samples as fit, or one epoch on as many samples as fit. T_one is the time in which each client
-finishes its smallest task. So no round is longer than the project's own, and none does less work.
+T_baseline is the expected time of the project's own round: of the slowest of n clients. T_work is the
+shortest time in which the clients on average pass as many samples as in that round, when each does as many
+epochs on all its samples as fit, or one epoch on as many samples as fit. T_one is the time in which each
+client finishes its smallest task. So no round is longer than the project's own, and none does less work.
 
-T follows from the costs of the clients in this round, so that a round of fast clients is short. `Pace`
-remembers recent values only to keep T steady: those near the present one count, the others belong to other
-clients or to other conditions.
+All clients that are known count, not those of one round, so that T does not jump with the sample. A
+declaration that no task has confirmed makes T_one at most as long as the project's own work takes on the
+other clients.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln
 
-from flwr_mel._validate import FloatArray, IntArray, complain, number
-from flwr_mel.allocation.problem import Limits
+from flwr_mel._validate import MAX_COUNT, FloatArray, IntArray
 from flwr_mel.costs import Coefficients
-from flwr_mel.solvers.rate import BestRound, Rate, best_round
+from flwr_mel.cycle.candidates import Candidates
+from flwr_mel.cycle.population import Follows
 
-# How many rounds are remembered, and how near a value must be to count.
-_ROUNDS, _NEAR = 3, 1.2
-# T is frozen once it changed by less than this over those rounds, until it is too long by that factor.
-_STEADY, _TOO_LONG = 1.1, 1.25
 _HALVINGS = 60
 
 
-def round_time(
-    costs: Coefficients,
-    own_epochs: IntArray,
-    held: IntArray,
-    *,
-    min_samples: int,
-    max_epochs: int,
-    epochs_only: bool = False,
-) -> float:
-    """Return max(T_work, T_one), which is at most the time of the project's own round by these costs.
+@dataclass(frozen=True, slots=True, eq=False)
+class Fleet:
+    """The costs and the project's own work of the clients from which T is derived.
 
     Parameters
     ----------
     costs : Coefficients
-        Of the clients in this round.
+        Expected ones.
     own_epochs, held : int arrays
         e_k and n_k.
+    confirmed : bool array
+        Whether a client did a task.
     min_samples : int
         Samples of the smallest task, if a client holds as many.
     max_epochs : int
         No client does more. Own epochs beyond it are not asked for.
-    epochs_only : bool
+    whole : bool
         Whether clients use all their samples whatever the task is.
     """
-    own = np.minimum(own_epochs, max_epochs)
-    wanted = float((own * held).sum())
-    longest = float(costs.time_s(own, held).max())
-    smallest = held if epochs_only else np.minimum(held, min_samples)
-    low, high = 0.0, longest
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        enough = _work(costs, middle, held, max_epochs, epochs_only).sum() >= wanted
-        low, high = (low, middle) if enough else (middle, high)
-    one_s = float(costs.time_s(np.ones_like(held), smallest).max())
-    return min(longest, max(high, one_s))
 
-
-def _work(
-    costs: Coefficients, time_s: float, held: IntArray, max_epochs: int, epochs_only: bool
-) -> FloatArray:
-    """Return how many samples each client passes in a time."""
-    left = time_s - costs.c0
-    epochs = np.clip(np.floor((left - costs.c1 * held) / (costs.c2 * held)), 0, max_epochs)
-    part = 0.0 if epochs_only else np.clip(np.floor(left / (costs.c2 + costs.c1)), 0, held)
-    work: FloatArray = np.where(epochs > 0, epochs * held, part)
-    return work
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """What is remembered of T between rounds, the latest last.
-
-    Parameters
-    ----------
-    computed : tuple of float
-        Values of `round_time`.
-    used : tuple of float
-        Round times in force.
-    """
-
-    computed: tuple[float, ...] = ()
-    used: tuple[float, ...] = ()
-
-    def next(self, now_s: float, own_s: float = math.inf) -> tuple[float, Pace]:
-        """Return T of the next round, and what to remember.
-
-        Parameters
-        ----------
-        now_s : float
-            `round_time` of the clients in this round.
-        own_s : float
-            Expected time of the project's own round with these clients. T is never longer.
-        """
-        now_s = number("now_s", now_s, above=0)
-        computed = (*self.computed, now_s)[-_ROUNDS:]
-        time_s = max(x for x in computed if now_s / _NEAR < x < now_s * _NEAR)
-        frozen = len(self.used) == _ROUNDS and max(self.used) < _STEADY * min(self.used)
-        if frozen and time_s <= self.used[-1] < _TOO_LONG * time_s:
-            time_s = self.used[-1]
-        time_s = min(time_s, own_s)
-        return time_s, Pace(computed, (*self.used, time_s)[-_ROUNDS:])
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain types for JSON."""
-        return {"computed": list(self.computed), "used": list(self.used)}
+    costs: Coefficients
+    own_epochs: IntArray
+    held: IntArray
+    confirmed: npt.NDArray[np.bool_]
+    min_samples: int
+    max_epochs: int
+    whole: bool = False
 
     @classmethod
-    def from_dict(cls, data: object) -> Pace:
-        """Read back what `as_dict` returned; refuse anything else."""
-        if not isinstance(data, Mapping) or set(data) != {"computed", "used"}:
-            raise complain("pace", "a mapping with computed and used", data)
-        for name, values in data.items():
-            if not isinstance(values, list | tuple) or len(values) > _ROUNDS:
-                raise complain(f"pace.{name}", f"a list of at most {_ROUNDS} round times", values)
-        computed, used = (
-            tuple(number(f"pace.{name}", x, above=0) for x in data[name]) for name in ("computed", "used")
+    def of(cls, everyone: Candidates) -> Fleet:
+        """Return the fleet of all learners that are known, with expected costs."""
+        epochs = everyone.follows is not Follows.SAMPLES
+        return cls(
+            everyone.costs,
+            everyone.own_epochs if epochs else np.ones_like(everyone.own_epochs),
+            everyone.data,
+            np.array([x.estimate is not None and x.estimate.seen > 0 for x in everyone.learners]),
+            everyone.min_samples,
+            everyone.max_epochs or MAX_COUNT,
+            everyone.whole,
         )
-        return cls(computed, used)
+
+    def baseline_s(self, clients: int) -> float:
+        """Return the expected time of the project's own round with so many clients."""
+        return expected_longest(self.costs.time_s(self._own, self.held), clients)
+
+    def round_s(self, clients: int) -> float:
+        """Return T."""
+        longest = self.baseline_s(clients)
+        wanted, low, high = float((self._own * self.held).sum()), 0.0, float(self._own_s.max())
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            enough = self._work(middle).sum() >= wanted
+            low, high = (low, middle) if enough else (middle, high)
+        return min(longest, max(high, self._one_s()))
+
+    def epochs_for_own_work(self, time_s: float) -> int:
+        """Return the fewest epochs per client with which all together do the project's own work within T."""
+        fits = np.clip(np.floor(self._epochs(time_s)), 0, self.max_epochs)
+        wanted = float((self._own * self.held).sum())
+        most = int(fits.max(initial=1))
+        enough = (m for m in count(1) if m >= most or (np.minimum(fits, m) * self.held).sum() >= wanted)
+        return max(next(enough), 1)
+
+    @property
+    def _own(self) -> IntArray:
+        return np.minimum(self.own_epochs, self.max_epochs)
+
+    @property
+    def _own_s(self) -> FloatArray:
+        return self.costs.time_s(self._own, self.held)
+
+    def _one_s(self) -> float:
+        """Return T_one."""
+        smallest = self.held if self.whole else np.minimum(self.held, self.min_samples)
+        one_s = self.costs.time_s(np.ones_like(self.held), smallest)
+        known = self.confirmed
+        if known.all() or not known.any():
+            return float(one_s.max())
+        return float(max(one_s[known].max(), min(one_s[~known].max(), self._own_s[known].max())))
+
+    def _epochs(self, time_s: float) -> FloatArray:
+        """Return how many epochs on all its samples each client does in a time."""
+        epochs: FloatArray = (time_s - self.costs.c0 - self.costs.c1 * self.held) / (
+            self.costs.c2 * self.held
+        )
+        return epochs
+
+    def _work(self, time_s: float) -> FloatArray:
+        """Return how many samples each client passes in a time."""
+        epochs = np.clip(np.floor(self._epochs(time_s)), 0, self.max_epochs)
+        left = (time_s - self.costs.c0) / (self.costs.c2 + self.costs.c1)
+        part = 0.0 if self.whole else np.clip(np.floor(left), 0, self.held)
+        work: FloatArray = np.where(epochs > 0, epochs * self.held, part)
+        return work
 
 
-def best_in_pace(
-    pace: Pace,
-    costs: Coefficients,
-    expected: Coefficients,
-    energy_limit_j: Limits,
-    held: IntArray,
-    min_samples: int,
-    rate: Rate,
-    pause_s: float = 0.0,
-) -> tuple[BestRound, Pace]:
-    """Return the round with the fastest learning, whose T changes only as much as `Pace` allows.
+def expected_longest(times: FloatArray, clients: int) -> float:
+    """Return the expected largest of some of these times, drawn without replacement.
 
     Parameters
     ----------
-    pace : Pace
-        What is remembered of T.
-    costs, expected : Coefficients
-        To plan with, and without the margin of the on-time promise: T follows from these.
-    energy_limit_j, held, min_samples, rate
-        As for `best_round`.
-    pause_s : float
-        Time between two rounds, which a longer round spreads over more work.
+    times : float array
+        Of all.
+    clients : int
+        How many are drawn; as many as there are, or more: the largest.
     """
-    choose = partial(
-        best_round, energy_limit_j=energy_limit_j, max_samples=held, min_samples=min_samples, objective=rate
-    )
-    whole = replace(expected, c0=expected.c0 + pause_s)
-    time_s, pace = pace.next(choose(whole).cycle_time_s - pause_s)
-    return choose(costs, cycle_time_s=time_s), pace
+    times, rank = np.sort(times), np.arange(1, len(times) + 1)
+    if clients >= len(times):
+        return float(times[-1])
+    with np.errstate(invalid="ignore"):
+        log = gammaln(rank + 1) - gammaln(rank - clients + 1)
+    below = np.where(rank >= clients, np.exp(log - log[-1]), 0.0)
+    return float(times @ np.diff(below, prepend=0.0))

@@ -4,29 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from flwr_mel._text import printable
+from flwr_mel.cycle.advice import advised
 from flwr_mel.cycle.average import Work, blend
 from flwr_mel.cycle.errors import NoWork, failed_text
 from flwr_mel.cycle.estimate import Estimate
-from flwr_mel.cycle.measure import Report, Words, measurement, whole
-from flwr_mel.cycle.messages import advised
-from flwr_mel.cycle.options import Options
-from flwr_mel.cycle.state import Learner, State, with_answers
+from flwr_mel.cycle.learner import Learner, Patience
+from flwr_mel.cycle.options import Estimation, Options
+from flwr_mel.cycle.reports import Report, Words, measurement
+from flwr_mel.cycle.state import State, with_answers
 from flwr_mel.cycle.updates import Arrays, Rejected, check, expected_layout, norm, oversized, same, scaled
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
-# A learner does the same work whatever its task is if over so many tasks the task varied by this factor, and
-# the measured time or the counted samples by less than this power of it. Counts are exact, so less is enough.
-_TASKS, _VARIED, _HARDLY_VARIED = 3, 3.0, 0.15
-_COUNTS, _COUNTS_VARIED = 2, 1.3
-# The first time of a client does not count if its second task is faster by this factor than it suggests.
-_COLD_START = 2.0
-# Counted epochs that differ more than this from the task's are not the task's. One more may be an evaluation.
-_OTHER_EPOCHS = 1.5
 # A client waited for the worker of another if it began later than the first by more than this share of the
 # longest task, and within this share of the longest task after the other ended. Shorter tasks say nothing.
 _LATE, _HANDOVER, _SHORTEST_S = 0.5, 0.2, 0.5
+
+
+class Kind(Enum):
+    """What became of a task."""
+
+    TRAINED = "it was done"
+    FAILED = "its app or its mod failed"
+    OFFLINE = "its node went offline"
+    LATE = "no reply in time"
+
+
+#: Flower's error codes: what an error instead of a reply means.
+ERRORS = {
+    0: Kind.FAILED,  # unknown
+    1: Kind.FAILED,  # the ClientApp could not be loaded
+    2: Kind.FAILED,  # the ClientApp raised an exception
+    3: Kind.LATE,  # the message expired before the node took it
+    4: Kind.LATE,  # the reply expired
+    5: Kind.OFFLINE,  # the node is unavailable
+    6: Kind.FAILED,  # a mod's precondition failed
+    7: Kind.FAILED,  # the app is invalid
+    8: Kind.FAILED,  # the ClientApp crashed
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +62,8 @@ class Reply:
         By the server's clock.
     error : str
         Why there is no update.
+    kind : Kind
+        What became of the task; with an error it is not done.
     """
 
     arrays: Arrays | None = None
@@ -52,6 +71,15 @@ class Reply:
     words: Words = field(default_factory=dict)
     round_trip_s: float | None = None
     error: str = ""
+    kind: Kind = Kind.TRAINED
+
+    def __post_init__(self) -> None:
+        if self.kind is Kind.TRAINED and (self.error or self.arrays is None):
+            object.__setattr__(self, "kind", Kind.FAILED)
+            object.__setattr__(self, "error", self.error or "its reply has no arrays")
+
+
+_NONE_CAME = Reply(kind=Kind.LATE, error=Kind.LATE.value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,31 +130,30 @@ def settle(
         From sending the tasks to the last reply, by the server's clock.
     """
     record = replace(record, learners=[replace(row) for row in record.learners], notes=list(record.notes))
-    replies = {row.node: replies[row.node] for row in record.asked if row.node in replies}
-    good = _checked(record, replies, model, options)
-    times = _times(replies)
+    asked = record.asked
+    came = {row.node: replies.get(row.node, _NONE_CAME) for row in asked}
+    reports = {node: Report.parse(x.words) for node, x in came.items()}
+    good = _checked(record, came, reports, model, options)
+    times = _times(came, reports)
     # In the first round the processes of the clients are only starting.
-    overhead_s = _overhead_s(times) if record.cycle > 1 else 0.0
+    overhead_s = min((begin for begin, _ in times.values()), default=0.0) if record.cycle > 1 else 0.0
     learned = [
-        _learned(state.of(row.node), row, replies.get(row.node), options, overhead_s) for row in record.asked
+        _learned(state.of(row.node), record, row, came[row.node], reports[row.node], options, overhead_s)
+        for row in asked
     ]
-    rested = [_rested(state.of(row.node), options) for row in record.learners if not row.asked]
-    state = state.with_learners([*learned, *rested])
-    if record.baseline_s and learned:
-        record.baseline_s = max(x.own_s for x in learned)
-        record.work = _work(learned, record.asked)
-    updates = _weighted(state, record, good, model, options)
-    virtual = bool(learned) and all(x.simulated and x.costs is not None for x in learned)
-    record.waited_s = None if virtual else waited_s
-    _add_up(record, options)
+    state = state.with_learners(learned) if learned else state
+    _compare(record, learned, reports, options)
+    updates = _weighted(state, record, good, reports, model, options)
+    _add_up(record, learned, reports, options, waited_s)
     # After `_learned`: the plan rests on what was reported before.
-    state = with_answers(state, options, {node: reply.words for node, reply in replies.items()})
+    told = {node: reply.words for node, reply in came.items() if reply.words}
+    state = with_answers(state, options, told)
     state = advised(
         state,
         options,
         record,
         unchanged=[node for node, arrays in good.items() if same(arrays, model)],
-        waiting=[] if virtual else [node for node in _in_turns(times) if state.of(node).simulated],
+        waiting=[node for node in _in_turns(times) if _by_the_clock(state.of(node))],
     )
     state = replace(
         state,
@@ -136,60 +163,60 @@ def settle(
         trained=state.trained or bool(updates),
     )
     record.clock_s, record.total_energy_j = state.clock_s, state.energy_j
-    failed = [row for row in record.asked if row.outcome in (Outcome.FAILED, Outcome.REJECTED)]
-    if failed and len(failed) == len(record.asked) and not state.trained:
+    failed = [row for row in asked if row.outcome in (Outcome.FAILED, Outcome.REJECTED)]
+    if failed and len(failed) == len(asked) and not state.trained:
         raise NoWork(failed_text(failed))
     return state, record, updates
 
 
 def _checked(
-    record: CycleRecord, replies: Mapping[str, Reply], model: Arrays, options: Options
+    record: CycleRecord,
+    came: Mapping[str, Reply],
+    reports: Mapping[str, Report],
+    model: Arrays,
+    options: Options,
 ) -> dict[str, Arrays]:
     """Write outcome and weight of each reply into its row; return the arrays that can be averaged."""
-    expected = expected_layout(model, [x.arrays for x in replies.values() if x.arrays is not None])
+    expected = expected_layout(model, [x.arrays for x in came.values() if x.arrays is not None])
     good: dict[str, Arrays] = {}
     for row in record.asked:
-        reply = replies.get(row.node)
-        if reply is None:
-            row.outcome, row.reason = Outcome.LATE, "no reply in time"
-        elif reply.error or reply.arrays is None:
-            row.outcome, row.reason = Outcome.FAILED, printable(reply.error or "its reply has no arrays", 300)
+        reply = came[row.node]
+        if reply.kind is not Kind.TRAINED or reply.arrays is None:
+            row.outcome = Outcome.FAILED if reply.kind is Kind.FAILED else Outcome.LATE
+            row.reason = printable(reply.error or reply.kind.value, 300)
+            continue
+        try:
+            check(reply.arrays, expected, model)
+            row.weight = _weight(row, reply, reports[row.node], options)
+        except Rejected as rejected:
+            row.outcome, row.reason = Outcome.REJECTED, str(rejected)
         else:
-            try:
-                check(reply.arrays, expected, model)
-                row.weight = _weight(row, reply, options)
-            except Rejected as rejected:
-                row.outcome, row.reason = Outcome.REJECTED, str(rejected)
-            else:
-                row.outcome, good[row.node] = Outcome.USED, reply.arrays
+            row.outcome, good[row.node] = Outcome.USED, reply.arrays
     return good
 
 
-def _weight(row: LearnerRecord, reply: Reply, options: Options) -> int:
+def _weight(row: LearnerRecord, reply: Reply, report: Report, options: Options) -> int:
     """Return the samples that an update counts for: d_k, or fewer if fewer were used.
 
-    In a baseline round it is what the app reports, as without us.
+    Where the server does not know how many samples the client holds, it is what the app reports.
     """
     claimed = measurement(reply.examples)
     if reply.examples is not None and not claimed:
         raise Rejected(f"its number of examples cannot be {reply.examples!r}")
+    used = report.used if options.shards is None else None
     if row.baseline:
         weight = max(round(claimed or 0), 1)
+    elif not row.samples:
+        weight = row.samples = used or max(round(claimed or 0), 1)
     else:
-        used = Report.parse(reply.words).used if options.shards is None else None
         weight = row.samples if used is None else min(used, row.samples)
     return weight if options.robust.max_samples is None else min(weight, options.robust.max_samples)
 
 
-def _times(replies: Mapping[str, Reply]) -> dict[str, tuple[float, float]]:
+def _times(came: Mapping[str, Reply], reports: Mapping[str, Report]) -> dict[str, tuple[float, float]]:
     """Return by node when the app began and ended, in seconds after the tasks were sent."""
-    pairs = {node: (x.round_trip_s, Report.parse(x.words).train_s) for node, x in replies.items()}
+    pairs = {node: (x.round_trip_s, reports[node].train_s) for node, x in came.items()}
     return {node: (end - took, end) for node, (end, took) in pairs.items() if end and took and took <= end}
-
-
-def _overhead_s(times: Mapping[str, tuple[float, float]]) -> float:
-    """Return what Flower's simulation adds to the time in the app of a client that waits for no other."""
-    return min((begin for begin, _ in times.values()), default=0.0)
 
 
 def _in_turns(times: Mapping[str, tuple[float, float]]) -> list[str]:
@@ -207,110 +234,113 @@ def _in_turns(times: Mapping[str, tuple[float, float]]) -> list[str]:
     ]
 
 
+def _by_the_clock(x: Learner) -> bool:
+    """Whether a client of Flower's engine trains in real time."""
+    return x.identity.simulated and not x.on_model_time and not x.identity.virtual
+
+
 def _learned(
-    x: Learner, row: LearnerRecord, reply: Reply | None, options: Options, overhead_s: float
+    x: Learner,
+    record: CycleRecord,
+    row: LearnerRecord,
+    reply: Reply,
+    report: Report,
+    options: Options,
+    overhead_s: float,
 ) -> Learner:
     """Return what is known about a learner after its task; complete its row."""
-    learning = options.learning(declared=x.costs is not None)
-    if reply is None:
-        return replace(x, estimate=None if x.estimate is None else x.estimate.missed(learning))
-    report = Report.parse(reply.words)
-    row.train_s, row.round_trip_s = report.train_s, None if x.simulated else reply.round_trip_s
+    if reply.kind is Kind.LATE:
+        estimate = None if x.estimate is None else x.estimate.missed()
+        return replace(x, estimate=estimate, patience=x.patience.after(record.cycle, slow=False))
+    row.train_s, row.round_trip_s = report.train_s, None if x.identity.simulated else reply.round_trip_s
     row.samples_used, row.epochs_done = report.used, report.epochs_done
     if row.outcome is not Outcome.USED:
         return x
     seconds = reply.round_trip_s or report.train_s
-    if x.simulated and report.train_s is not None:
-        seconds = report.train_s + overhead_s  # without the time for which the message waited for a worker
-    if options.shards is None:
-        x = _followed(x, row, report, reply.examples)
+    if (x.identity.simulated or report.virtual) and report.train_s is not None:
+        # Without the time for which the message waited for a worker.
+        seconds = report.train_s + (0.0 if report.virtual else overhead_s)
+    if report.virtual and report.joules is not None:
+        row.energy_j = report.joules
+    epochs = 0 if row.baseline else row.epochs
+    behaviour = x.behaviour if options.shards else x.behaviour.after(report, epochs, reply.examples)
+    x = replace(x, behaviour=behaviour)
     if seconds is None:
         return x
-    all_data = x.held if x.chooses is False else None
-    used = report.used or all_data or (row.weight if row.baseline else row.samples)
-    epochs = x.own_epochs or 1 if row.baseline or x.reads is False else row.epochs
-    if not options.best or report.drawn is not None:  # short tasks mostly take what all tasks take
-        x = _watched(x, epochs * used, report.drawn, report.train_s or seconds)
-    if row.baseline:
-        row.time_s = row.time_s or seconds
-        x = replace(x, baseline_s=seconds if x.baseline_s is None else (x.baseline_s + seconds) / 2)
-    if x.estimate is None or _cold_start(x, epochs, used, seconds):
-        learning = options.learning(declared=False)
-        first = Estimate.measured(epochs, used, seconds, learning, train_s=report.train_s)  # type: ignore[arg-type]
-        own_s = first.expected(x.own_epochs or 1, x.data or used)
-        return replace(x, estimate=first, baseline_s=x.baseline_s and min(x.baseline_s, own_s))
-    return replace(x, estimate=x.estimate.observe(epochs, used, seconds, learning, joules=report.joules))
-
-
-def _cold_start(x: Learner, epochs: float, samples: float, seconds: float) -> bool:
-    """Whether the second task shows that the first one mostly loaded libraries and data."""
-    e = x.estimate
-    if e is None or e.seen or x.costs is not None:
-        return False
-    return _COLD_START * seconds < e.expected(epochs, samples)
-
-
-def _rested(x: Learner, options: Options) -> Learner:
-    """Return a learner after a cycle without a task: what counts against it fades."""
-    learning = options.learning(declared=x.costs is not None)
-    return x if x.estimate is None else replace(x, estimate=x.estimate.rested(learning))
-
-
-def _followed(x: Learner, row: LearnerRecord, report: Report, examples: object) -> Learner:
-    """Return a learner with what its app follows (epochs, samples), as reported by its mod."""
-    if report.train_s is None:  # there was no mod
-        return x
-    reads = x.reads if report.read is None or x.reads is False else report.read
-    own, fixed, done = report.own_epochs or x.own_epochs, x.fixed, report.epochs_done
-    if done is not None and not row.baseline and reads is not False:
-        most = max(row.epochs * _OTHER_EPOCHS, row.epochs + 1)
-        if not row.epochs / _OTHER_EPOCHS <= done <= most:
-            does_own = own is not None and abs(done - own) <= 0.1 * own
-            reads, fixed = (False, fixed) if does_own else (reads, True)
-    if done is not None and (reads is False or (row.baseline and own is None)):
-        own = max(round(done), 1)
+    if row.baseline or not row.time_s:
+        row.time_s = seconds
+    in_time = not record.cycle_time_s or seconds <= record.cycle_time_s
     return replace(
         x,
-        held=report.held or x.held or report.used or whole(examples),
-        own_epochs=own,
-        chooses=report.used is not None,
-        reads=reads,
-        fixed=fixed,
+        estimate=_estimated(x, row, report, seconds, options),
+        patience=Patience() if in_time else x.patience,
     )
 
 
-def _watched(x: Learner, work: float, drawn: float | None, seconds: float) -> Learner:
-    """Return a learner with its first and latest tasks; if these differ and results do not, it is fixed."""
-    counted = drawn is not None
-    latest = (*x.seen[1:], (float(work), drawn or seconds))[1 - _TASKS :]
-    seen = (*x.seen[:1], *latest)
-    small, large = min(seen), max(seen)
-    task, result = large[0] / small[0], large[1] / small[1]
-    enough = len(seen) >= (_COUNTS if counted else _TASKS)
-    varied = task >= (_COUNTS_VARIED if counted else _VARIED)
-    same = enough and varied and result <= task**_HARDLY_VARIED and (counted or x.costs is None)
-    return replace(x, seen=seen, fixed=x.fixed or same)
+def _estimated(x: Learner, row: LearnerRecord, report: Report, seconds: float, options: Options) -> Estimate:
+    """Return the estimate after a task that took these seconds."""
+    epochs, samples = _done(x, row, report)
+    work = report.drawn or epochs * samples
+    learning = options.learning(declared=x.profile.costs is not None, stops=bool(x.behaviour.stops))
+    if x.estimate is None:
+        first = options.learning(declared=False) or Estimation()
+        estimate = Estimate.measured(work, seconds, first, report.train_s, report.joules)
+    else:
+        estimate = x.estimate.observe(work, samples, seconds, learning, joules=report.joules)
+    if report.stopped and row.stop_after_s is not None:
+        return estimate.exchanged(max(seconds - row.stop_after_s, 0.0), stopped=True)
+    return estimate.exchanged(max(seconds - (report.train_s or seconds), 0.0), stopped=False)
 
 
-def _work(learners: Sequence[Learner], rows: Sequence[LearnerRecord]) -> float | None:
+def _done(x: Learner, row: LearnerRecord, report: Report) -> tuple[float, float]:
+    """Return the epochs and samples that a client did; where they were not counted, those of its task."""
+    own = x.behaviour.own_epochs or 1
+    epochs = own if row.baseline or x.behaviour.reads is False else row.epochs
+    all_data = x.data if x.behaviour.chooses is False else None
+    samples = report.used or all_data or (row.weight if row.baseline else row.samples)
+    return report.epochs_done or epochs, samples
+
+
+def _compare(
+    record: CycleRecord, learned: Sequence[Learner], reports: Mapping[str, Report], options: Options
+) -> None:
+    """Compare the cycle with the project's own round with these learners, from which T was derived."""
+    times = [x.own_s for x in learned]
+    tasks = zip(learned, record.asked, strict=True)
+    record.differs = any(not row.baseline and row.epochs * row.samples != x.own_work for x, row in tasks)
+    if options.cycle_time_s is None and times and all(times):
+        record.baseline_s = max(s for s in times if s is not None)
+        record.work = _work(record, learned, reports)
+
+
+def _work(record: CycleRecord, learned: Sequence[Learner], reports: Mapping[str, Report]) -> float | None:
     """Return the work of the used updates, relative to the project's own work; None: not known."""
-    own = sum((x.own_epochs or 1) * (x.data or 0) for x in learners)
-    done = 0.0
-    for x, row in zip(learners, rows, strict=True):
-        if row.outcome is Outcome.USED:
-            free = row.baseline or x.fixed
-            epochs = x.own_epochs or 1 if free or x.reads is False else row.epochs
-            samples = x.data or 0 if free or x.chooses is False else row.samples
-            done += (row.epochs_done or epochs) * min(row.samples_used or samples, samples)
+    own = done = 0.0
+    for x, row in zip(learned, record.asked, strict=True):
+        b, report = x.behaviour, reports[row.node]
+        if x.own_work is None:
+            return None
+        own += x.own_work
+        if row.outcome is not Outcome.USED:
+            continue
+        if report.drawn is None and (b.reads is None or b.chooses is None):
+            return None
+        epochs, samples = _done(x, row, report)
+        done += epochs * samples
     return done / own if own else None
 
 
 def _weighted(
-    state: State, record: CycleRecord, good: Mapping[str, Arrays], model: Arrays, options: Options
+    state: State,
+    record: CycleRecord,
+    good: Mapping[str, Arrays],
+    reports: Mapping[str, Report],
+    model: Arrays,
+    options: Options,
 ) -> list[Update]:
     """Return the updates with their weights; changes are scaled for FedNova's average and for `Robust`."""
     rows = [row for row in record.asked if row.node in good]
-    epochs = [row.epochs_done or row.epochs or state.of(row.node).own_epochs or 1 for row in rows]
+    epochs = [_done(state.of(row.node), row, reports[row.node])[0] for row in rows]
     works = [Work(tau, row.weight, row.held) for tau, row in zip(epochs, rows, strict=True)]
     found = blend(options.average, works, options.robust.max_share)
     factors = list(found.factors)
@@ -334,16 +364,27 @@ def _weighted(
     ]
 
 
-def _add_up(record: CycleRecord, options: Options) -> None:
+def _add_up(
+    record: CycleRecord,
+    learned: Sequence[Learner],
+    reports: Mapping[str, Report],
+    options: Options,
+    waited_s: float | None,
+) -> None:
     """Write the cycle's time and energy into the record."""
-    asked = record.asked
-    if record.status in ("baseline", "own work"):
-        record.total_samples = record.asked_samples = sum(row.weight for row in asked)
+    asked, times = record.asked, [row.time_s for row in record.asked]
+    record.total_samples = sum(row.weight if row.baseline else row.samples for row in asked)
+    if record.status in ("baseline", "own work", "first tasks"):
+        record.asked_samples = record.total_samples
+        record.cycle_time_s = options.time_s or record.cycle_time_s or max(times, default=0.0)
     if record.status == "baseline":
-        times = [row.round_trip_s or row.train_s or 0.0 for row in asked]
-        record.cycle_time_s = options.time_s or max(times, default=0.0)
-        record.baseline_s = max(times, default=0.0)
+        record.baseline_s = max((row.round_trip_s or row.train_s or 0.0 for row in asked), default=0.0)
     missing = any(row.outcome in (Outcome.FAILED, Outcome.LATE) for row in asked)
-    planned = max((row.time_s for row in asked), default=0.0)
-    record.makespan_s = max(record.cycle_time_s, planned) if missing else planned
+    record.makespan_s = max(record.cycle_time_s if missing else 0.0, *times) if times else 0.0
     record.energy_j = float(sum(row.energy_j for row in asked))
+    virtual = [report.train_s or 0.0 for report in reports.values() if report.virtual]
+    if learned and all(x.on_model_time for x in learned):
+        waited_s = None
+    elif virtual:
+        waited_s = max(record.cycle_time_s if missing else 0.0, *virtual)
+    record.waited_s = waited_s if learned else 0.0

@@ -1,26 +1,27 @@
-"""What a cycle leaves to the next, as values: `State` with one `Learner` per client. And the `Task`."""
+"""What a cycle leaves to the next, as a value: `State`. And the `Task`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from statistics import median_low
-from types import MappingProxyType
 from typing import Any
 
 from flwr_mel import wire
 from flwr_mel._validate import IntArray, complain, count, number
-from flwr_mel.cycle.estimate import Costs, Estimate
-from flwr_mel.cycle.measure import Capability, Words, label_of, partition_of, problem_of, whole
+from flwr_mel.cycle.estimate import Estimate
+from flwr_mel.cycle.learner import Learner
 from flwr_mel.cycle.options import Options
-from flwr_mel.cycle.round_time import Pace
+from flwr_mel.cycle.reports import Words, partition_of
 
-#: A baseline time is corrected if later tasks suggest less than this part of it.
-_CLEARLY_LESS = 0.8
 #: How many pauses between rounds are remembered.
 _PAUSES = 5
 #: How many learners that left are remembered at least.
 _MOST_ABSENT = 1000
+#: As many learners as stand for a larger fleet.
+_SAMPLE = 1000
+_NO_ANSWER = "it did not answer"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +42,8 @@ class Task:
         Whether the learner does the project's own work, which is measured.
     shard : int array, optional
         Rows of the server's data to send (parallelized learning).
+    seconds : float, optional
+        After which the client stops.
     """
 
     node: str
@@ -51,82 +54,7 @@ class Task:
     seed: int
     baseline: bool = False
     shard: IntArray | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Learner:
-    """What is known about one learner.
-
-    Parameters
-    ----------
-    key, node, label : str
-        Its identity (node id, or partition id in a simulation), Flower's node id now, and a name for logs.
-    answered, modded, simulated : bool
-        Whether it answered at all, has a mod, and runs in Flower's engine.
-    capability : Capability, optional
-        What it declares, or the server's default.
-    costs : tuple of six floats, optional
-        Declared costs as coefficients.
-    estimate : Estimate, optional
-        Costs to plan with: declared ones, corrected by what was learned.
-    own_epochs, held : int, optional
-        The project's own number of epochs, and the samples the learner was seen to hold.
-    baseline_s : float, optional
-        Time of the project's own work, once it was measured.
-    chooses, reads : bool, optional
-        Whether its app chooses samples through `Assignment`, and reads its epochs; None: not known.
-    fixed : bool
-        Whether its time shows that it does the same work whatever its task is.
-    seen : tuple of pairs
-        Of the first task and the latest ones the work in samples, and the counted samples or the seconds.
-    problem : str
-        What is wrong with it, in its own words or ours.
-    """
-
-    key: str
-    node: str
-    label: str
-    answered: bool = False
-    modded: bool = False
-    simulated: bool = False
-    capability: Capability | None = None
-    costs: Costs | None = None
-    estimate: Estimate | None = None
-    own_epochs: int | None = None
-    held: int | None = None
-    baseline_s: float | None = None
-    chooses: bool | None = None
-    reads: bool | None = None
-    fixed: bool = False
-    seen: tuple[tuple[float, float], ...] = ()
-    problem: str = ""
-
-    @property
-    def order(self) -> tuple[int, int, str, str]:
-        """Numbers before words, so that 2 comes before 10; node ids differ from run to run and come last."""
-        if self.label.isascii() and self.label.isdecimal() and len(self.label) < 19:
-            return (0, int(self.label), "", self.key)
-        return (1, 0, self.label, self.key)
-
-    @property
-    def name(self) -> str:
-        """What seeds are drawn for: the label in a simulation, where it is unique, otherwise the identity."""
-        return self.label if self.simulated else self.key
-
-    @property
-    def data(self) -> int | None:
-        """Samples that it declares or was seen to hold."""
-        declared = None if self.capability is None else self.capability.max_samples
-        return self.held if declared is None else declared
-
-    @property
-    def own_s(self) -> float:
-        """Time of the project's own work: as measured, or as later tasks suggest if that is clearly less."""
-        measured = self.baseline_s or 0.0
-        if self.estimate is None or self.data is None:
-            return measured
-        expected = self.estimate.expected(self.own_epochs or 1, self.data)
-        return expected if expected < _CLEARLY_LESS * measured else measured
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,22 +64,22 @@ class State:
     Parameters
     ----------
     learners : mapping of key to Learner
-        All that are known, also absent ones.
+        All that answered or had a task, also absent ones.
     keys : mapping of node id to key
-        Identity of the connected nodes.
+        Identity of the nodes that have another one than their node id.
     cycle : int
         The last one that is done.
     clock_s, energy_j : float
         Time and energy since the start.
-    pace : Pace
-        What the derived cycle time depends on, where T is not given.
+    time_s : float
+        T of the last cycle; 0 before the first.
     pauses_s : tuple of float
         Times from the last replies of a round to the tasks of the next, in which the server aggregates and
         evaluates.
     planned, trained : bool
         Whether any task was planned, and whether any update was used.
     warned : frozenset of str
-        Kinds of messages that were logged and are logged once only.
+        Kinds of advice that were logged and are logged once only.
     stopped : str
         Why training stopped.
     """
@@ -161,7 +89,7 @@ class State:
     cycle: int = 0
     clock_s: float = 0.0
     energy_j: float = 0.0
-    pace: Pace = field(default_factory=Pace)
+    time_s: float = 0.0
     pauses_s: tuple[float, ...] = ()
     planned: bool = False
     trained: bool = False
@@ -179,34 +107,40 @@ class State:
 
     def of(self, node: str) -> Learner:
         """Return the learner behind a node."""
-        key = self.keys.get(node, node)
-        return self.learners.get(key) or Learner(key, node, node)
+        return self.learners.get(self.keys.get(node, node)) or Learner.new(node)
 
     def present(self, nodes: Collection[str]) -> list[Learner]:
         """Return the learners behind these nodes in their order."""
         return sorted((self.of(node) for node in nodes), key=lambda x: x.order)
 
-    def with_learners(self, learners: Sequence[Learner]) -> State:
+    def sample(self) -> list[Learner]:
+        """Return learners that stand for all: at most about a thousand, evenly taken."""
+        step = max(len(self.learners) // _SAMPLE, 1)
+        return list(islice(self.learners.values(), 0, None, step))
+
+    def with_learners(self, learners: Iterable[Learner]) -> State:
         """Return the state with these learners brought up to date."""
         return replace(self, learners={**self.learners, **{x.key: x for x in learners}})
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain types for a checkpoint. Devices are not in it: clients report them again."""
-        kept = {x.key: _saved(x) for x in self.learners.values()}
-        plain = {name: getattr(self, name) for name in ("cycle", "clock_s", "energy_j", "planned", "trained")}
-        return {**plain, "pace": self.pace.as_dict(), "warned": sorted(self.warned), "learners": kept}
+        """Return plain types for a checkpoint."""
+        kept = {x.key: x.as_dict() for x in self.learners.values()}
+        return {
+            **{name: getattr(self, name) for name in _KEPT},
+            "warned": sorted(self.warned),
+            "learners": kept,
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> State:
         """Read back what `as_dict` returned; raise ValueError if it cannot be that."""
         try:
-            learners = {str(key): _restored(str(key), x) for key, x in data["learners"].items()}
             return cls(
-                learners=learners,
+                learners={str(key): Learner.from_dict(str(key), x) for key, x in data["learners"].items()},
                 cycle=count("cycle", data["cycle"]),
                 clock_s=number("clock_s", data["clock_s"], least=0),
                 energy_j=number("energy_j", data["energy_j"], least=0),
-                pace=Pace.from_dict(data["pace"]),
+                time_s=number("time_s", data["time_s"], least=0),
                 planned=bool(data["planned"]),
                 trained=bool(data["trained"]),
                 warned=frozenset(map(str, data["warned"])),
@@ -215,40 +149,11 @@ class State:
             raise complain("state", "what `State.as_dict` returned", data, f"{error!r}.") from None
 
 
-_KEPT = ("own_epochs", "held", "baseline_s", "chooses", "reads", "fixed")
-
-
-def _saved(x: Learner) -> dict[str, Any]:
-    """Return one learner for a checkpoint. Its costs and limits hold until it answers again."""
-    capability = x.capability or Capability()
-    return {
-        "label": x.label,
-        "limits": [capability.energy_limit_j, capability.max_samples],
-        "costs": None if x.costs is None else list(x.costs),
-        "estimate": None if x.estimate is None else x.estimate.as_dict(),
-        **{name: getattr(x, name) for name in _KEPT},
-        "seen": [list(pair) for pair in x.seen],
-    }
-
-
-def _restored(key: str, data: Mapping[str, Any]) -> Learner:
-    """Read one learner of a checkpoint."""
-    energy_limit_j, max_samples = data["limits"]
-    costs = data["costs"]
-    return Learner(
-        key,
-        key,
-        str(data["label"]),
-        capability=Capability(None, energy_limit_j, max_samples),
-        costs=None if costs is None else tuple(map(float, costs)),  # type: ignore[arg-type]
-        estimate=None if data["estimate"] is None else Estimate.from_dict(data["estimate"]),
-        seen=tuple((float(work), float(seconds)) for work, seconds in data["seen"]),
-        **{name: data[name] for name in _KEPT},
-    )
+_KEPT = ("cycle", "clock_s", "energy_j", "time_s", "planned", "trained")
 
 
 def with_nodes(state: State, nodes: Collection[str]) -> State:
-    """Return the state with the nodes that are connected; learners that left stay known by their keys.
+    """Return the state without the learners that left first, if many left. The others stay known.
 
     Parameters
     ----------
@@ -257,21 +162,18 @@ def with_nodes(state: State, nodes: Collection[str]) -> State:
     nodes : collection of str
         All connected node ids.
     """
-    keys = {node: state.keys.get(node, node) for node in nodes}
-    learners = dict(state.learners)
-    for node, key in keys.items():
-        learners.setdefault(key, Learner(key, node, node))
-    here = set(keys.values())
-    surplus = [key for key in learners if key not in here][: max(len(learners) - len(here) - _MOST_ABSENT, 0)]
-    for key in surplus:
-        del learners[key]
-    return replace(state, keys=MappingProxyType(keys), learners=learners)
+    surplus = len(state.learners) - len(nodes) - _MOST_ABSENT
+    if surplus <= 0:
+        return state
+    here = {state.keys.get(node, node) for node in nodes}
+    gone = set(islice((key for key in state.learners if key not in here), surplus))
+    learners = {key: x for key, x in state.learners.items() if key not in gone}
+    keys = {node: key for node, key in state.keys.items() if key not in gone}
+    return replace(state, learners=learners, keys=keys)
 
 
 def with_answers(state: State, options: Options, answers: Mapping[str, Words | None]) -> State:
     """Return the state with what clients report about themselves; None: a client did not answer.
-
-    Neither silence nor values that cannot be right replace what was known before.
 
     Parameters
     ----------
@@ -284,46 +186,36 @@ def with_answers(state: State, options: Options, answers: Mapping[str, Words | N
     """
     learners, keys = dict(state.learners), dict(state.keys)
     for node, words in answers.items():
-        known = learners.get(keys.get(node, node)) or Learner(node, node, node)
+        known = learners.get(keys.get(node, node)) or Learner.new(node)
         if words is None:
-            learners[known.key] = _informed(replace(known, problem=known.problem or _NO_ANSWER), options, {})
+            if not known.identity.answered:
+                known = replace(known, identity=replace(known.identity, problem=_NO_ANSWER))
+                learners[known.key] = _informed(known, options, {})
             continue
         partition = partition_of(words)
         if partition is not None and partition != known.key and partition not in keys.values():
             learners.pop(known.key, None)
-            known = replace(learners.get(partition, known), key=partition)
-        keys[node] = known.key
-        known = replace(
-            known,
-            node=node,
-            label=label_of(words) or partition or known.label,
-            answered=True,
-            modded=known.modded or wire.MODDED in words,
-            simulated=wire.SIMULATED in words,
-            own_epochs=whole(words.get(wire.OWN_EPOCHS)) or known.own_epochs,
-            problem=problem_of(words),
-        )
+            known = learners.get(partition, known)
+            keys[node] = partition
+        identity = replace(known.identity.after(words), key=keys.get(node, node), node=node)
+        known = replace(known, identity=identity, patience=known.patience.heard())
         learners[known.key] = _informed(known, options, words)
-    return replace(state, learners=learners, keys=MappingProxyType(keys))
-
-
-_NO_ANSWER = "it did not answer"
+    return replace(state, learners=learners, keys=keys)
 
 
 def _informed(x: Learner, options: Options, words: Words) -> Learner:
-    """Return a learner with the capability that it reports."""
-    default = None if options.default_device is None else Capability.of(options.default_device)
-    base = default if x.capability is None else x.capability.over(default)
-    try:
-        capability = Capability.parse(words).over(base)
-    except ValueError as error:
-        return replace(x, capability=base, problem=f"its capability was rejected: {error}")
-    if x.capability is not None and capability.device == x.capability.device and x.costs is not None:
-        return replace(x, capability=capability)
-    costs = capability.costs(options.workload)
-    if costs is None:
-        return replace(x, capability=capability)
-    estimate = x.estimate
-    if estimate is None or not estimate.begins_with(costs):
-        estimate = Estimate.declared(costs, options.learning(declared=True))
-    return replace(x, capability=capability, costs=costs, estimate=estimate)
+    """Return a learner with the profile that it declares; a new one keeps what was learned."""
+    if words and wire.MODDED not in words:
+        return x
+    profile = x.profile.after(words, options.workload, options.default_device)
+    if profile is x.profile:
+        return x
+    estimate, old, new = x.estimate, x.profile.costs, profile.costs
+    if new is not None and new != old:
+        if estimate is None or old is None:
+            estimate = Estimate.declared(new, options.learning(declared=True))
+        elif options.learning(declared=True) is None:
+            estimate = replace(Estimate.declared(new, None), misses=estimate.misses, seen=estimate.seen)
+        else:
+            estimate = estimate.rebased(old, new)
+    return replace(x, profile=profile, estimate=estimate)

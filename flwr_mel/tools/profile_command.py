@@ -22,7 +22,7 @@ from flwr_mel import __version__, wire
 from flwr_mel._files import atomically
 from flwr_mel._text import message
 from flwr_mel._validate import Phrase, complain, number
-from flwr_mel.cycle.measure import Capability
+from flwr_mel.cycle.reports import declared
 from flwr_mel.tools import shell
 from flwr_mel.tools.profiling import ComputeCosts, Three, fit, load_function, measure_compute
 
@@ -73,7 +73,7 @@ def profile(
         joules, source = _energy(compute, watts, meter)
         six = (compute.c2, compute.c1, compute.c0 + transfer, *joules)
         words = dict(zip(wire.COEFFICIENTS, six, strict=True))
-        Capability.parse(words)
+        declared(words, None, None)
         document = {**words, "measured": _about(compute, train, source)}
         _write(document, out)
     pair = f'{wire.PROFILE}="{out.absolute()}"'

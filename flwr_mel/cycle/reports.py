@@ -1,13 +1,13 @@
-"""What a client's words mean: its capability and the report that rides on its reply.
+"""What a client's words mean: its profile, and the report that rides on its reply.
 
-Values come from the network: a capability that cannot be right is rejected with the reason, a measurement
+Values come from the network: a declaration that cannot be right is rejected with the reason, a measurement
 that cannot be right counts as unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flwr_mel import wire
 from flwr_mel._text import printable
@@ -38,67 +38,104 @@ _LONGEST_NAME, _LONGEST_LINE = 200, 300
 _LARGEST_MEASUREMENT = 1e12
 # Node ids are larger, so that no client can take the identity of another by its partition id.
 _PARTITIONS = 2**31
+_NEEDS_WORKLOAD = (
+    "it reports physical values (clock, link, power), so MelStrategy needs workload=, e.g. "
+    "Workload.mlp((784, 300, 10)), to turn them into time and energy"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Capability:
-    """What a client declares: costs, if it knows them, and limits.
+class Profile:
+    """What a client declared last, as a whole: what it does not declare any more does not hold any more.
 
     Parameters
     ----------
-    device : Device or Measured, optional
+    costs : tuple of six floats, optional
         Its costs; None: it declares none.
     energy_limit_j : float, optional
         Joules that it may spend in the coming cycle.
     max_samples : int, optional
         Samples that it holds (federated) or can take (parallelized).
+    kind : str
+        The class of device that it belongs to; "" if it declares none.
+    problem : str
+        Why its declaration is not used.
+    said : tuple of pairs
+        The words that this was read from; equal words need not be read again.
     """
 
-    device: Device | Measured | None = None
+    costs: Costs | None = None
     energy_limit_j: float | None = None
     max_samples: int | None = None
+    kind: str = ""
+    problem: str = ""
+    said: tuple[tuple[str, object], ...] = ()
 
-    @classmethod
-    def parse(cls, words: Words) -> Capability:
-        """Read a client's words; raise ValueError with the reason if a value cannot be right."""
-        values = {key: _plausible(key, words[key]) for key in _RANGES if key in words}
-        limit, most = values.get(wire.ENERGY_LIMIT_J), values.get(wire.MAX_SAMPLES)
-        if most is not None and not most.is_integer():
-            raise complain(wire.MAX_SAMPLES, "an integer", most)
-        device: Device | Measured | None = None
-        if measured := _all_or_none(values, wire.COEFFICIENTS):
-            c2, c1, c0, g2, g1, g0 = measured
-            device = Measured(c2, c1, c0, g2, g1, g0)
-        elif physical := _all_or_none(values, (wire.CPU_HZ, wire.RATE_BPS, wire.TX_POWER_W)):
-            cpu_hz, rate_bps, tx_power_w = physical
-            capacitance, exponent = values.get(wire.CAPACITANCE, 1e-28), values.get(wire.EXPONENT, 2.0)
-            device = Device(cpu_hz, rate_bps, tx_power_w, capacitance=capacitance, exponent=exponent)
-        return cls(device, limit, None if most is None else int(most))
+    def after(self, words: Words, workload: Workload | None, default: Device | Measured | None) -> Profile:
+        """Return the profile after an answer or a reply; a declaration that cannot be right changes nothing.
 
-    @classmethod
-    def of(cls, device: Device | Measured) -> Capability:
-        """Return the capability of a device that the server assumes."""
-        return cls(device, device.energy_limit_j, device.max_samples)
-
-    def over(self, base: Capability | None) -> Capability:
-        """Fill in what these words leave open from an earlier or a default capability."""
-        if base is None:
+        Parameters
+        ----------
+        words : mapping
+            What the client sent.
+        workload : Workload, optional
+            Turns physical values into costs.
+        default : Device or Measured, optional
+            Assumed for what the client does not declare.
+        """
+        said = tuple((key, words[key]) for key in (*_RANGES, wire.KIND) if key in words)
+        if said == self.said and (said or default is None):
             return self
-        return Capability(
-            self.device or base.device,
-            base.energy_limit_j if self.energy_limit_j is None else self.energy_limit_j,
-            base.max_samples if self.max_samples is None else self.max_samples,
-        )
+        try:
+            return replace(declared(dict(said), workload, default), said=said)
+        except ValueError as error:
+            return replace(self, problem=f"its capability was rejected: {error}", said=said)
 
-    def costs(self, workload: Workload | None) -> Costs | None:
-        """Return the six coefficients; None if they are not declared or need a workload that is missing."""
-        device = self.device
-        if isinstance(device, Measured):
-            return device.c2, device.c1, device.c0, device.g2, device.g1, device.g0
-        if device is None or workload is None:
-            return None
-        c = Coefficients.from_devices([device], workload)
-        return tuple(float(x[0]) for x in (c.c2, c.c1, c.c0, c.g2, c.g1, c.g0))  # type: ignore[return-value]
+
+def declared(words: Words, workload: Workload | None, default: Device | Measured | None) -> Profile:
+    """Read a declaration; raise ValueError with the reason if a value cannot be right.
+
+    Parameters
+    ----------
+    words : mapping
+        What the client sent.
+    workload : Workload, optional
+        Turns physical values into costs.
+    default : Device or Measured, optional
+        Assumed for what the client does not declare.
+    """
+    values = {key: _plausible(key, words[key]) for key in _RANGES if key in words}
+    limit, most = values.get(wire.ENERGY_LIMIT_J), values.get(wire.MAX_SAMPLES)
+    if most is not None and not most.is_integer():
+        raise complain(wire.MAX_SAMPLES, "an integer", most)
+    device = default
+    if measured := _all_or_none(values, wire.COEFFICIENTS):
+        c2, c1, c0, g2, g1, g0 = measured
+        device = Measured(c2, c1, c0, g2, g1, g0)
+    elif physical := _all_or_none(values, (wire.CPU_HZ, wire.RATE_BPS, wire.TX_POWER_W)):
+        cpu_hz, rate_bps, tx_power_w = physical
+        capacitance, exponent = values.get(wire.CAPACITANCE, 1e-28), values.get(wire.EXPONENT, 2.0)
+        device = Device(cpu_hz, rate_bps, tx_power_w, capacitance=capacitance, exponent=exponent)
+    if default is not None:
+        limit = default.energy_limit_j if limit is None else limit
+        most = default.max_samples if most is None else most
+    return Profile(
+        costs=_costs(device, workload),
+        energy_limit_j=limit,
+        max_samples=None if most is None else int(most),
+        kind=printable(str(words.get(wire.KIND, "")), _LONGEST_NAME),
+        problem=_NEEDS_WORKLOAD if isinstance(device, Device) and workload is None else "",
+    )
+
+
+def _costs(device: Device | Measured | None, workload: Workload | None) -> Costs | None:
+    """Return the six coefficients; None if they are not declared or need a workload that is missing."""
+    if isinstance(device, Measured):
+        return device.c2, device.c1, device.c0, device.g2, device.g1, device.g0
+    if device is None or workload is None:
+        return None
+    c = Coefficients.from_devices([device], workload)
+    return tuple(float(x[0]) for x in (c.c2, c.c1, c.c0, c.g2, c.g1, c.g0))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +154,10 @@ class Report:
         Samples chosen by `Assignment.choose` or `loader`, and how many there were to choose from.
     drawn : float, optional
         Samples drawn from `Assignment.loader` in all epochs together.
+    stops, stopped : bool
+        Whether the app can stop when its seconds are over, and whether it did.
+    virtual : bool
+        Whether time and energy are those of a virtual device.
     """
 
     train_s: float | None = None
@@ -126,6 +167,9 @@ class Report:
     used: int | None = None
     held: int | None = None
     drawn: float | None = None
+    stops: bool = False
+    stopped: bool = False
+    virtual: bool = False
 
     @classmethod
     def parse(cls, words: Words) -> Report:
@@ -138,7 +182,10 @@ class Report:
             bool(read) if read in (0, 1) else None,
             whole(words.get(wire.SAMPLES_USED)),
             whole(words.get(wire.SAMPLES_HELD)),
-            measurement(words.get(wire.SAMPLES_DRAWN)),
+            measurement(words.get(wire.SAMPLES_DRAWN)) or None,
+            words.get(wire.STOPS) == 1,
+            words.get(wire.STOPPED) == 1,
+            words.get(wire.VIRTUAL) == 1,
         )
 
     @property

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from statistics import mean
 
 from flwr_mel._text import printable
-from flwr_mel.cycle.options import Average, Options
+from flwr_mel.cycle.learner import Learner
+from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.state import State
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
@@ -23,8 +24,6 @@ STATISTICS = (
     "the strategy also updates the running statistics of BatchNorm as if they were weights, which can ruin "
     'the model over many rounds. Average them instead: see "Choosing the round time" in docs/GUIDE.md'
 )
-# Data hardly count if their share in the model is less than this part of their share in all data.
-_HARDLY = 0.1
 # Rounds before this one are not typical: processes start and costs are being measured.
 _FROM_CYCLE = 3
 # Clients are equally fast if their times per sample differ by less than this factor.
@@ -52,9 +51,13 @@ _REPORT = (
 _EPOCHS = f"the app does not follow its epochs, so the project's own number of epochs is planned. {_READ}"
 _SAMPLES = "the app uses all its samples in every round, so samples are not planned"
 _NOT_BEST = ", and cycle_time_s='best' works like the default"
-_FIXED = (
-    "the app does the same work for every task (max_steps, or a fixed number of epochs?), so the plan "
-    f"assumes that work. {_READ}"
+_OWN_WORK = (
+    "the samples that were counted are not those of the task (max_steps, or a fixed number of epochs?), so "
+    f"the plan assumes the project's own work. {_READ}"
+)
+_NO_JOULES = (
+    "the energy limit has no effect, because no energy costs are known. Declare mel-g2, mel-g1 and mel-g0 "
+    "with mel-c2, mel-c1 and mel-c0, or report mel-train-joules"
 )
 _UNCHANGED = (
     "the app returned exactly the arrays that it received, so nothing was trained. Return the weights of the "
@@ -64,9 +67,6 @@ _TURNS = (
     "Flower's simulation has too few CPUs to train all clients at the same time, so rounds take longer than "
     'planned. Start it with --federation-config "num-supernodes={} client-resources-num-cpus=1 '
     'init-args-num-cpus={}"'
-)
-_SHARE = (
-    "the local data have little weight in the model, so labels that occur only there may not be learned. Use"
 )
 
 
@@ -102,16 +102,17 @@ def _compared(record: CycleRecord) -> str:
     """Return time and work of a round, relative to the baseline round."""
     baseline_s = record.baseline_s or 0.0
     time = f"{(record.waited_s or 0.0) / baseline_s:.0%} of the baseline's {baseline_s:.3g} s"
-    return time if record.work is None else f"{time}, {record.work:.0%} of its work"
+    work = "work not known" if record.work is None else f"{record.work:.0%} of its work"
+    return f"{time}, {work}"
 
 
-def final_line(records: Iterable[CycleRecord], *, in_turns: bool = False) -> str:
+def final_line(records: Sequence[CycleRecord], *, in_turns: bool = False) -> str:
     """Return what planning gained in the last rounds over the baseline round; "" without a baseline round.
 
     Parameters
     ----------
-    records : iterable of CycleRecord
-        Of all rounds.
+    records : sequence of CycleRecord
+        Of the rounds of this run.
     in_turns : bool
         As for `round_line`.
     """
@@ -123,18 +124,20 @@ def final_line(records: Iterable[CycleRecord], *, in_turns: bool = False) -> str
     if in_turns:
         times = f"{actual:.3g} s, {mean(r.makespan_s for r in planned):.3g} s planned"
         return f"rounds took {times}: clients trained in turns, see the warning about CPUs"
-    if actual < _SHORTER * before:
+    if actual < _SHORTER * before and any(r.differs for r in planned):
         known = [r.work for r in planned if r.work is not None]
         work = f", with {mean(known):.0%} of the work" if known else ""
         return f"rounds took {actual:.3g} s instead of {before:.3g} s{work}"
-    return f"no gain: {_no_gain(planned[-1])}. Rounds took {actual:.3g} s, the baseline round {before:.3g} s"
+    return f"no gain: {_no_gain(records)}. Rounds took {actual:.3g} s, the baseline round {before:.3g} s"
 
 
-def _no_gain(record: CycleRecord) -> str:
+def _no_gain(records: Sequence[CycleRecord]) -> str:
     """Return why rounds are as long as without planning."""
-    if own := sum(row.baseline for row in record.asked):
-        return f"{own} of {len(record.asked)} clients do not follow their tasks (see the warnings above)"
-    paces = [row.time_s / (row.epochs * row.samples) for row in record.asked if row.time_s]
+    rows = [row for record in records for row in record.asked if row.outcome is Outcome.USED]
+    if all(row.baseline for row in records[-1].asked) and records[-1].status == "own work":
+        return "clients do not follow their tasks (see the warnings above)"
+    work = [(row.samples_used or row.weight) * (row.epochs_done or row.epochs or 1) for row in rows]
+    paces = [row.time_s / w for row, w in zip(rows, work, strict=True) if row.time_s and w]
     if paces and max(paces) < _EQUAL * min(paces):
         return "all clients are equally fast"
     return "the same work does not fit into less time"
@@ -165,48 +168,42 @@ def advised(
     """
     rows = [row for row in record.asked if row.outcome is Outcome.USED]
     clients = {row.node: state.of(row.node) for row in rows}
-    problems = [row for row in rows if clients[row.node].problem]
-    later = record.cycle >= _FROM_CYCLE
+
+    def those(applies: Callable[[Learner], object]) -> list[LearnerRecord]:
+        return [row for row in rows if applies(clients[row.node])]
+
+    problems = those(lambda x: x.identity.problem)
+    late_enough = record.cycle >= _FROM_CYCLE
     found = {
         "report": ([row for row in rows if row.baseline and row.train_s is None], _REPORT),
         "unchanged": ([row for row in rows if row.node in unchanged], _UNCHANGED),
-        "fixed": ([row for row in rows if clients[row.node].fixed], _FIXED),
+        "own work": (those(lambda x: x.behaviour.own_tasks), _OWN_WORK),
         "bounded": (
             [row for row in rows if row.bounded],
             "the update was limited by Robust(...); see the records",
         ),
-        "problem": (problems, clients[problems[0].node].problem if problems else ""),
+        "problem": (problems, clients[problems[0].node].identity.problem if problems else ""),
+        "joules": (those(_no_joules), _NO_JOULES),
         TURNS: (
-            [row for row in rows if later and row.node in waiting],
-            _TURNS.format(len(state.keys), len(record.asked)),
+            [row for row in rows if late_enough and row.node in waiting],
+            _TURNS.format(len(record.learners), len(record.asked)),
         ),
-        "share": (_hardly_counting(rows) if later else [], f"{_SHARE} {_more_weight(options)}"),
     }
     if options.shards is None:
-        found["epochs"] = [row for row in rows if clients[row.node].reads is False], _EPOCHS
+        found["epochs"] = those(lambda x: x.behaviour.reads is False), _EPOCHS
         found["samples"] = (
-            [row for row in rows if clients[row.node].chooses is False],
+            those(lambda x: x.behaviour.chooses is False),
             f"{_SAMPLES}{_NOT_BEST if options.best else ''}. {_CHOOSE}",
         )
     new = {kind: x for kind, x in found.items() if x[0] and kind not in state.warned}
     record.notes += [f"{_names(some, rows)}: {text}" for some, text in new.values()]
-    return replace(state, warned=state.warned | set(new))
+    return replace(state, warned=state.warned | set(new)) if new else state
 
 
-def _hardly_counting(rows: Sequence[LearnerRecord]) -> list[LearnerRecord]:
-    """Return the clients whose share in the model is much less than their share in the data."""
-    data, model = sum(row.held or 0 for row in rows), sum(row.share for row in rows)
-    if not data or not model:
-        return []
-    return [row for row in rows if row.share / model < _HARDLY * (row.held or 0) / data]
-
-
-def _more_weight(options: Options) -> str:
-    """Return the settings that give the data of slow clients more weight."""
-    remedies = ["a larger min_samples"]
-    remedies += ["a longer cycle_time_s"] if options.time_s is not None else []
-    remedies += ["average='nova-held'"] if options.average is not Average.NOVA_HELD else []
-    return " or ".join(remedies)
+def _no_joules(x: Learner) -> bool:
+    """Whether a client declares an energy limit that cannot be applied."""
+    e = x.estimate
+    return x.profile.energy_limit_j is not None and e is not None and not any(e.costs()[3:])
 
 
 def _names(some: Sequence[LearnerRecord], rows: Sequence[LearnerRecord]) -> str:
