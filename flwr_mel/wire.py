@@ -21,8 +21,7 @@ EPOCHS = "mel-epochs"
 SAMPLES = "mel-samples"
 #: From which a client draws its samples.
 SEED = "mel-seed"
-#: Seconds that the task may take inside the client, from the arrival of the message. `Assignment.loader`
-#: stops when they are over; an app with a loop of its own reads `Assignment.seconds_left`. Absent: no limit.
+#: Seconds after which the client stops, from when the mod received the message; absent: no limit.
 SECONDS = "mel-seconds"
 #: 1, in place of EPOCHS and SAMPLES: the client does the project's own work, and the mod measures it.
 BASELINE = "mel-baseline"
@@ -57,33 +56,32 @@ EXPONENT = "mel-exponent"
 # ... or measured coefficients of time and energy ...
 COEFFICIENTS = ("mel-c2", "mel-c1", "mel-c0", "mel-g2", "mel-g1", "mel-g0")
 # ... and limits.
+#: The class of device, such as "phone". A new client is assumed to be as fast as the others of its class.
+KIND = "mel-class"
 ENERGY_LIMIT_J = "mel-energy-limit-j"
 MAX_SAMPLES = "mel-max-samples"
 
 # Client to server, with the reply to a task.
-#: Seconds from the arrival of the message to the reply of the app.
+#: Seconds inside the app.
 TRAIN_SECONDS = "mel-train-seconds"
 #: Joules, if the app measured them and put them into its reply.
 TRAIN_JOULES = "mel-train-joules"
-#: 1: a virtual fleet (see `flwr_mel.clientapp.virtual`). TRAIN_SECONDS and TRAIN_JOULES are then the price of
-#: the whole task, link included: c2 SAMPLES_DRAWN + c1 SAMPLES_USED + c0. They do not depend on any clock.
-VIRTUAL = "mel-virtual"
 #: The project's own number of epochs, if the mod found it.
 OWN_EPOCHS = "mel-own-epochs"
-#: 1: the app read its epochs, in the run config, in `Assignment.epochs` or, with `MelClient`, in the config.
-#: 0: it did not. Absent: unknown, for example because it copied the whole config.
+#: 1: the app read its epochs; 0: it did not; absent: unknown, for example because it copied the whole config.
 EPOCHS_READ = "mel-epochs-read"
-#: Distinct samples that the app trained on, d_k of the update: those that `Assignment.choose` or `loader`
-#: returned, but at most SAMPLES_DRAWN if the task was stopped. Absent if the app called neither.
+#: Samples per epoch that `Assignment.choose` or `loader` returned; absent if the app called neither.
 SAMPLES_USED = "mel-samples-used"
 #: Samples that the app offered to `choose` or `loader`.
 SAMPLES_HELD = "mel-samples-held"
-#: Samples over all epochs, counted by the loader or by `Assignment.trained`; absent if they were not counted.
+#: Samples drawn from the loader over all epochs; absent if it was not iterated.
 SAMPLES_DRAWN = "mel-samples-drawn"
-#: 1: the app stops in time: it drew from the loader, or it read `Assignment.seconds_left`. Absent: unknown.
+#: 1: the app stops by itself when its seconds are over.
 STOPS = "mel-stops"
-#: 1: the task was cut short, because its seconds were over.
+#: 1: this task was cut short because its seconds were over.
 STOPPED = "mel-stopped"
+#: 1: the client has a virtual clock, whose seconds and joules it reports.
+VIRTUAL = "mel-virtual"
 
 #: Names a profile file in a client's node config. It stays on the device.
 PROFILE = "mel-profile"
@@ -91,6 +89,7 @@ PROFILE = "mel-profile"
 #: Every key by which a client describes itself.
 CAPABILITY_KEYS = (
     LEARNER,
+    KIND,
     CPU_HZ,
     RATE_BPS,
     TX_POWER_W,

@@ -175,7 +175,8 @@ class _Trial:
 
     def _started(self, folder: Path, kind: str, rounds: int, times: Path | None = None) -> Any:
         fleet = self.where / "fleet.json"
-        return self.app.started(folder, kind, fleet, self.clients, rounds, self.seed, times)
+        own = {"clients": self.clients, "seed": self.seed}
+        return self.app.started(folder, kind, fleet, rounds=rounds, times=times, **own)
 
     def _check(self, folder: Path, code: int) -> None:
         """End the command if a run failed."""
