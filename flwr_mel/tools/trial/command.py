@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from functools import partial
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -15,23 +19,24 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.live import Live
 
-from flwr_mel._validate import count, number
-from flwr_mel.clientapp.virtual import write_fleet
+from flwr_mel._files import atomically
+from flwr_mel._validate import Phrase, complain, count, number
+from flwr_mel.clientapp.virtual import FLEET, write_fleet
 from flwr_mel.devices import Measured
 from flwr_mel.records import CycleRecord, read_jsonl
+from flwr_mel.strategy import RECORDS as RECORDED
+from flwr_mel.strategy import TRIAL
 from flwr_mel.tools import shell
 from flwr_mel.tools.report import write_report
-from flwr_mel.tools.report.runs import RECORDS, Run, load_run
-from flwr_mel.tools.trial.app import App, read_app
-from flwr_mel.tools.trial.fleets import BUILT_IN, Reference, devices_of, read_reference, write_reference
-from flwr_mel.tools.trial.outcome import outcomes, rows_of
+from flwr_mel.tools.report.markup import DASH, percent, short
+from flwr_mel.tools.report.runs import RECORDS, Run, common_level, load_run
+from flwr_mel.tools.trial.fleets import BUILT_IN, Reference, devices_of
 
 #: What MelStrategy does, the name of the run, and how many times the rounds it may use to catch up.
 _KINDS = {"observe": ("as it is", 1), "plan": ("planned", 5), "best": ("best", 100)}
-_PERIOD_S = 0.2
+_ROUNDS = "num-server-rounds"
+_PERIOD_S, _END_S = 0.2, 10.0
 
 
 def try_app(
@@ -39,16 +44,11 @@ def try_app(
     fleet: Annotated[str, typer.Option(help=f"{', '.join(BUILT_IN)}, or a fleet file.")],
     clients: Annotated[int, typer.Option(help="Number of clients.")] = 20,
     rounds: Annotated[int, typer.Option(help="Rounds of the app as it is.")] = 20,
-    target_accuracy: Annotated[
-        float | None, typer.Option(help="Compare times to this. Default: the best that all runs reach.")
-    ] = None,
+    target_accuracy: Annotated[float | None, typer.Option(help="Default: the best that all reach.")] = None,
     best: Annotated[bool, typer.Option("--best", help='Add a run with cycle_time_s="best".')] = False,
-    run_config: Annotated[str, typer.Option(help="Settings of the app, as for flwr run.")] = "",
-    reference: Annotated[
-        Path | None, typer.Option(help="What a sample takes. Default: OUT's, or measured here.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of built-in fleets and of the app's random numbers.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Where results go. Default: runs/APP-FLEET.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="Default: that in OUT, or measured.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the app's random numbers.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Results. Default: runs/APP-FLEET.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
 ) -> None:
     """Run your Flower app on a virtual fleet: as it is, and planned.
@@ -75,92 +75,154 @@ def try_app(
             count(name, value, least=1)
         if target_accuracy is not None:
             number("target_accuracy", target_accuracy, above=0)
-        project, devices = read_app(app, run_config), partial(devices_of, fleet, clients, seed)
-        devices(Reference(1.0, 0))  # what is wrong with the fleet is told before anything runs
+        where = (out or Path("runs") / f"{app.resolve().name}-{Path(fleet).stem}").resolve()
+        trial = _Trial.of(app, fleet, where, clients, seed)
+        devices_of(fleet, clients, Reference(1.0, 0))  # what is wrong with the fleet is told before a run
         for package in ("ray", "matplotlib"):
             if find_spec(package) is None:
-                shell.missing_packages(
-                    "try", ModuleNotFoundError(f"No module named '{package}'"), "simulation"
-                )
-        where = (out or Path("runs") / f"{app.resolve().name}-{Path(fleet).stem}").resolve()
-        where.mkdir(parents=True, exist_ok=True)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what runs, as Ctrl-C does
-        trial = _Trial(project, where, clients, seed)
+                shell.missing_packages("try", ImportError(f"No module named '{package}'"), "simulation")
         known = reference or where / "reference.json"
         if reference is None and not known.exists():
-            write_reference(known, trial.measure())
-        trial.devices(devices(read_reference(known)))
-        own = trial.run("observe", rounds, fleet, lambda _: False)
+            measured = asdict(trial.measure())
+            atomically(known, lambda file: json.dump(measured, file, indent=1))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what runs, as Ctrl-C does
+        trial.use(devices_of(fleet, clients, Reference.read(known)))
+        own = trial.run("observe", rounds, lambda _: False)
         level = float(np.nanmax(own.learned, initial=-np.inf)) if target_accuracy is None else target_accuracy
 
         def enough(record: CycleRecord) -> bool:
             learned = own.is_share and record.metrics.get(own.metric, -np.inf) >= level
             return learned or record.clock_s >= own.records[-1].clock_s
 
-        runs = [own, *(trial.run(kind, rounds, fleet, enough) for kind in ("plan", *["best"] * best))]
+        runs = [own, *(trial.run(kind, rounds, enough) for kind in ("plan", *["best"] * best))]
         page = write_report([run.path for run in runs], where / "report.html")
-    named = {str(run.config["run"]): run for run in runs}
-    reached, found = outcomes(named, target_accuracy)
+    reached = common_level(runs) if target_accuracy is None else target_accuracy
+    found = {str(run.config["run"]): outcome(run, reached) for run in runs}
     if as_json:
-        about = {"app": project.name, "fleet": fleet, "clients": clients, "seed": seed, "accuracy": reached}
-        shell.print_json({**about, "runs": found})
+        about = {"app": trial.name, "fleet": fleet, "clients": clients, "seed": seed}
+        shell.print_json({**about, "accuracy": reached if np.isfinite(reached) else None, "runs": found})
         return
-    output = shell.console()
-    shell.title(output, f"{project.name} on {fleet}", f"{clients:,} clients, virtual time and energy")
+    console = shell.console()
+    shell.title(console, f"{trial.name} on {fleet}", f"{clients:,} clients, virtual time and energy")
     table = shell.grid("<", *found)
-    for row in rows_of(reached, found):
+    for row in rows_of(reached, list(found.values())):
         table.add_row(*row)
-    output.print(table)
-    output.print(f"\nreport: {page}", soft_wrap=True, markup=False)
+    console.print(table)
+    console.print(f"\nreport: {page}", soft_wrap=True, markup=False)
 
 
+def outcome(run: Run, level: float) -> dict[str, float | None]:
+    """Return what a run brought, and what an accuracy took; None where that is not known.
+
+    Parameters
+    ----------
+    run : Run
+        On a virtual fleet.
+    level : float
+        The accuracy.
+    """
+    at, n, asked = run.first(level), len(run.records), [record.asked for record in run.records]
+    busy = sum(row.train_s or 0.0 for rows in asked for row in rows)
+    there = sum(took * len(rows) for took, rows in zip(run.round_s, asked, strict=True))
+    found = {
+        "seconds_per_round": run.column("clock_s")[-1] / n,
+        "joules_per_round": run.joules[-1] / n,
+        "rounds": np.nan if at is None else at + 1,
+        "seconds": np.nan if at is None else run.column("clock_s")[at],
+        "joules": np.nan if at is None else run.joules[at],
+        "work": np.nanmean(run.column("work")) if np.isfinite(run.column("work")).any() else np.nan,
+        "idle": 1 - busy / there if there else np.nan,
+    }
+    return {key: float(x) if np.isfinite(x) else None for key, x in found.items()}
+
+
+def rows_of(level: float, found: Sequence[Mapping[str, float | None]]) -> Iterator[list[str]]:
+    """Yield the rows of the table: a name, and a cell per run, with its gain over the first."""
+    to = f" to {percent(level, 1)}"
+    named = {
+        "seconds_per_round": ("time per round", "s"),
+        "joules_per_round": ("energy per round", "J"),
+        "seconds": (f"time{to}", "s"),
+        "joules": (f"energy{to}", "J"),
+        "rounds": (f"rounds{to}", ""),
+        "work": ("work per round, relative", "%"),
+        "idle": ("idle time", "%"),
+    }
+    for key, (name, unit) in named.items():
+        first, cells = found[0][key], []
+        for x in (one[key] for one in found):
+            text = DASH if x is None else percent(x, 0) if unit == "%" else short(x, unit)
+            gain = f" ({short(first / x)} x)" if key in ("seconds", "joules") and first and x else ""
+            cells.append(text + gain * bool(cells))
+        if any(one[key] is not None for one in found):
+            yield [name, *cells]
+
+
+@dataclass(frozen=True, slots=True)
 class _Trial:
-    """The runs of an app on one fleet, whose results go to one directory."""
+    """The runs of an app on one fleet, and where their results go."""
 
-    def __init__(self, app: App, where: Path, clients: int, seed: int) -> None:
-        self.app, self.where, self.clients, self.seed = app, where, clients, seed
-        self.out = Console(stderr=True, highlight=False)
+    name: str
+    app: Path
+    fleet: str
+    where: Path
+    job: Mapping[str, Any]
 
-    def devices(self, devices: Sequence[Measured]) -> None:
+    @classmethod
+    def of(cls, app: Path, fleet: str, where: Path, clients: int, seed: int) -> _Trial:
+        """Read an app's pyproject.toml."""
+        file = app / "pyproject.toml"
+        try:
+            project = tomllib.loads(file.read_text(encoding="utf-8"))
+            flower = project["tool"]["flwr"]["app"]
+            job = {key: flower["components"][key] for key in ("serverapp", "clientapp")}
+            config, name = dict(_flat(flower["config"])), project["project"]["name"]
+            if _ROUNDS not in config:
+                raise KeyError(_ROUNDS)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            why = f"{file} has no {error}" if isinstance(error, KeyError) else f"{file}: {error}"
+            rule = f"a Flower app, with its components and {_ROUNDS} in pyproject.toml"
+            raise complain("APP", rule, Phrase(why)) from error
+        return cls(
+            name, app.resolve(), fleet, where, {**job, "config": config, "clients": clients, "seed": seed}
+        )
+
+    def use(self, devices: Sequence[Measured]) -> None:
         """Set the virtual devices."""
+        self.where.mkdir(parents=True, exist_ok=True)
         write_fleet(self.where / "fleet.json", devices)
 
     def measure(self) -> Reference:
         """Run one round of the app, and measure what a sample takes on this machine."""
-        self.out.print("measuring what a sample takes on this machine ...")
+        shell.note("measuring what a sample takes on this machine ...")
         # On this fleet a sample takes a virtual second, so virtual seconds are samples.
-        self.devices([Measured(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, name="unit")])
-        folder, times = self.where / "reference", self.where / "reference" / "times.jsonl"
-        times.unlink(missing_ok=True)
-        with self._started(folder, "observe", 1, times) as process:
+        self.use([Measured(1.0, 0.0, 0.0, 0.0, 0.0, 0.0)])
+        folder = self.where / "reference"
+        with self._started(folder, "observe", 1, times=True) as process:
             process.wait()
         self._check(folder, process.returncode)
-        noted = [json.loads(line) for line in times.read_text("utf-8").splitlines()] if times.exists() else []
-        each = [x["seconds"] / x["drawn"] for x in noted if "drawn" in x]
-        if not each:
-            shell.stop(
-                "no work was counted: the app's client needs mel_mod, and its reply num-examples. "
-                f"Its log: {folder / 'flower.log'}",
-                shell.FAILED,
-            )
-        # Of the first tasks some had to load libraries and data.
-        return Reference(median(each), int(max(x.get("model_bytes", 0) for x in noted)))
+        lines = (folder / "times.jsonl").read_text("utf-8").splitlines()
+        if not lines:
+            why = "no work was counted: the client needs mel_mod, and its replies num-examples"
+            shell.stop(f"{why}. The log: {folder / 'flower.log'}", shell.FAILED)
+        # The median, because the first tasks load libraries and data.
+        each, sizes = zip(*map(json.loads, lines), strict=True)
+        return Reference(median(each), median(sizes))
 
-    def run(self, kind: str, rounds: int, fleet: str, enough: Callable[[CycleRecord], bool]) -> Run:
+    def run(self, kind: str, rounds: int, enough: Callable[[CycleRecord], bool]) -> Run:
         """Run the app until its rounds are over or they are enough, and show them."""
         name, times = _KINDS[kind]
         folder = self.where / name.replace(" ", "-")
-        file, records = folder / RECORDS, list[CycleRecord]()
-        live: Any = Live(console=self.out) if self.out.is_terminal else nullcontext(None)
-        with self._started(folder, kind, rounds * times) as process, live as view:
-            over = False
+        file, records, over = folder / RECORDS, list[CycleRecord](), False
+        with self._started(folder, kind, rounds * times) as process:
             while not over:
                 time.sleep(_PERIOD_S)
                 over = process.poll() is not None  # first, so that what is written before the end is read
                 for record in (list(read_jsonl(file)) if file.exists() else [])[len(records) :]:
                     records.append(record)
-                    text = _line(name, record)
-                    view.update(text) if view else self.out.print(text, soft_wrap=True, markup=False)
+                    learned = [f"{k} {x:.4f}, " for k, x in record.metrics.items() if "acc" in k.lower()][:1]
+                    spent = f"{record.clock_s:.4g} s, {record.total_energy_j:.4g} J"
+                    typer.echo(f"{name}, round {record.cycle}: {''.join(learned)}{spent}", err=True)
                     if over := enough(record):
                         break
         if not (records and enough(records[-1])):
@@ -168,15 +230,41 @@ class _Trial:
         if not records:
             shell.stop("no round is on record: the app's server needs MelStrategy", shell.FAILED)
         # The process may have been further when it was ended.
-        file.write_text("".join(f"{json.dumps(r.as_dict(), allow_nan=False)}\n" for r in records), "utf-8")
-        about = {"app": self.app.name, "fleet": fleet, "run": name}
+        file.write_text("".join(f"{json.dumps(record.as_dict())}\n" for record in records), "utf-8")
+        about = {"app": self.name, "fleet": self.fleet, "run": name}
         (folder / "config.json").write_text(json.dumps({"config": about}), "utf-8")
         return load_run(folder)
 
-    def _started(self, folder: Path, kind: str, rounds: int, times: Path | None = None) -> Any:
-        fleet = self.where / "fleet.json"
-        own = {"clients": self.clients, "seed": self.seed}
-        return self.app.started(folder, kind, fleet, rounds=rounds, times=times, **own)
+    @contextmanager
+    def _started(
+        self, folder: Path, kind: str, rounds: int, *, times: bool = False
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a run; whatever happens, it does not run any more afterwards."""
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {name: folder / name for name in (RECORDS, "error.txt", "times.jsonl")}
+        for file in files.values():
+            file.unlink(missing_ok=True)
+        job = {**self.job, "config": {**self.job["config"], _ROUNDS: rounds}}
+        job |= {"error": str(files["error.txt"]), "times": str(files["times.jsonl"]) if times else ""}
+        path = os.pathsep.join(filter(None, [str(self.app), os.environ.get("PYTHONPATH", "")]))
+        env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+        env |= {FLEET: str(self.where / "fleet.json"), TRIAL: kind, RECORDED: str(files[RECORDS])}
+        # Each client has one CPU: more threads would slow each other down, and add in another order.
+        env |= {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+        env |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+        command = [sys.executable, "-m", "flwr_mel.tools.trial.engine", json.dumps(job)]
+        with (folder / "flower.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        try:
+            yield process
+        finally:
+            for sign in (signal.SIGTERM, signal.SIGKILL):  # Ray's processes end with it
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, sign)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_END_S)
 
     def _check(self, folder: Path, code: int) -> None:
         """End the command if a run failed."""
@@ -186,9 +274,10 @@ class _Trial:
             shell.stop(f"the run failed: {why.rstrip('.')}. Its log: {folder / 'flower.log'}", shell.FAILED)
 
 
-def _line(name: str, record: CycleRecord) -> str:
-    """Describe a round in one line."""
-    learned: Mapping[str, float] = {k: x for k, x in record.metrics.items() if "acc" in k.lower()}
-    words = [f"{key} {x:.4f}" for key, x in list(learned.items())[:1]]
-    words += [f"{record.clock_s:.4g} s virtual", f"{record.total_energy_j:.4g} J"]
-    return f"{name}, round {record.cycle}: {', '.join(words)}"
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the keys of nested tables as Flower names them."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -16,7 +16,7 @@ from flwr_mel.devices import Device
 from flwr_mel.paper import PAPER_CLASSES, PaperFleet
 from mel_simulation.arena.tasks import TASKS, Task, task_of
 from mel_simulation.scenario.partition import partition
-from flwr_mel.tools.phones import phone_fleet
+from mel_simulation.scenario.phones import phone_fleet
 
 FLEETS = ("paper", "phones", "spread", "spread-far")
 #: How data are split: by chance, by Dirichlet's distribution over the labels, by speaker, or so that the last

@@ -69,5 +69,5 @@ def links() -> list[list[float]]:
 
 
 def _table(name: str) -> list[list[str]]:
-    text = files("flwr_mel.tools").joinpath(name).read_text(encoding="utf-8")
+    text = files("mel_simulation.scenario").joinpath(name).read_text(encoding="utf-8")
     return list(csv.reader(line for line in text.splitlines() if not line.startswith("#")))[1:]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from flwr_mel.tools.phones import MIDDLE_HZ, links, phone_fleet, phones
+from mel_simulation.scenario.phones import MIDDLE_HZ, links, phone_fleet, phones
 
 
 def test_the_tables_are_the_sources():
