@@ -60,7 +60,7 @@ class Relative:
             number(field, getattr(self, field), least=0)
 
 
-Learner = Device | Measured | Relative
+Learner = Device | Measured
 
 #: A guard against a typing error in `count`, not a limit of the solvers.
 MOST_LEARNERS = 1_000_000
@@ -91,7 +91,7 @@ class Fleet:
         Of the clients of an app, one per learner; empty: equal.
     """
 
-    learners: Sequence[Learner]
+    learners: Sequence[Learner | Relative]
     workload: Workload | None = None
     shares: Sequence[float] = ()
 
@@ -101,7 +101,7 @@ class Fleet:
             raise complain("learners", "at least one device", Phrase("an empty fleet"))
         seen: set[str] = set()
         for learner, name in zip(self.learners, self.names, strict=True):
-            if not isinstance(learner, Learner):
+            if not isinstance(learner, Learner | Relative):
                 raise complain("learners", "Device, Measured or Relative objects", learner)
             if not name.strip() or not name.isprintable():
                 raise complain("name", "text of printable characters", name)
@@ -265,7 +265,7 @@ def _fleet(document: Mapping[str, Any]) -> Fleet:
     entries = document.get("device", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise complain("device", "given as [[device]] tables, with two brackets, one per device", entries)
-    learners: list[Learner] = []
+    learners: list[Learner | Relative] = []
     shares: list[float] = []
     for k, entry in enumerate(entries, 1):
         name = entry.get("name", f"device-{k}")
@@ -305,7 +305,7 @@ def _workload(given: dict[str, Any]) -> Workload:
     return Workload(**given)
 
 
-def _learner(entry: Mapping[str, Any]) -> Learner:
+def _learner(entry: Mapping[str, Any]) -> Learner | Relative:
     _only(_KEYS, entry, "a key of a device")
     if "slowness" in entry:
         own = {key: value for key, value in entry.items() if key not in ("name", "count", "share")}
@@ -368,7 +368,7 @@ def _entries(fleet: Fleet) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if value is not None} for row in named]
 
 
-def _set(value: Learner | Workload) -> dict[str, Any]:
+def _set(value: Learner | Relative | Workload) -> dict[str, Any]:
     """Return the fields that differ from their defaults, without the name."""
     every = {f.name: (getattr(value, f.name), f.default) for f in fields(value) if f.name != "name"}
     return {key: x for key, (x, default) in every.items() if default is MISSING or x != default}

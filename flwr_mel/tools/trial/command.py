@@ -22,7 +22,7 @@ import typer
 
 from flwr_mel._files import atomically
 from flwr_mel._validate import Phrase, complain, count, number
-from flwr_mel.clientapp.virtual import FLEET, write_fleet
+from flwr_mel.clientapp.virtual import FLEET, read_fleet, write_fleet
 from flwr_mel.devices import Measured
 from flwr_mel.records import CycleRecord, read_jsonl
 from flwr_mel.strategy import RECORDS as RECORDED
@@ -149,7 +149,7 @@ def rows_of(level: float, found: Sequence[Mapping[str, float | None]]) -> Iterat
         "idle": ("idle time", "%"),
     }
     for key, (name, unit) in named.items():
-        first, cells = found[0][key], []
+        first, cells = found[0][key], list[str]()
         for x in (one[key] for one in found):
             text = DASH if x is None else percent(x, 0) if unit == "%" else short(x, unit)
             gain = f" ({short(first / x)} x)" if key in ("seconds", "joules") and first and x else ""
@@ -229,7 +229,10 @@ class _Trial:
             self._check(folder, process.returncode)
         if not records:
             shell.stop("no round is on record: the app's server needs MelStrategy", shell.FAILED)
-        # The process may have been further when it was ended.
+        # Flower's node ids are new in every run. The process may have been further when it was ended.
+        names = [device.name for device in read_fleet(self.where / "fleet.json")]
+        for row in (row for record in records for row in record.learners if row.learner.isdecimal()):
+            row.learner, row.node = names[int(row.learner)], row.learner
         file.write_text("".join(f"{json.dumps(record.as_dict())}\n" for record in records), "utf-8")
         about = {"app": self.name, "fleet": self.fleet, "run": name}
         (folder / "config.json").write_text(json.dumps({"config": about}), "utf-8")

@@ -50,7 +50,7 @@ class Reference:
             rule = "JSON with seconds_per_sample and model_bytes"
             raise complain("reference", rule, Phrase(f"{path}: {error}")) from error
 
-    def price(self, learner: Learner, fleet: Fleet) -> Measured:
+    def price(self, learner: Learner | Relative, fleet: Fleet) -> Measured:
         """Return what the app costs a learner of a fleet."""
         if isinstance(learner, Measured):
             return learner
