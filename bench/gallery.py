@@ -89,12 +89,6 @@ def round_s(done: Run) -> float:
     return (times[-1] - times[0]) / (len(times) - 1)
 
 
-def gain(runs: dict[str, Any], key: str, kind: str = "planned") -> float | None:
-    """Return by what a run needs less than the project as it is; None if either is unknown."""
-    before, after = runs["as it is"][key], runs[kind][key]
-    return before / after if before and after else None
-
-
 def row(name: str, found: dict[str, Any]) -> list[str]:
     """Return a project's line: time to the accuracy as it is and planned, and the energy, on each fleet."""
     cells = [f"`{name}`"]

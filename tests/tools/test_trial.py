@@ -142,9 +142,11 @@ def test_the_same_command_gives_the_same_bytes(tmp_path, fleet):
     assert {file: file.read_bytes() for file in before} == before
     own, planned = (load_run(tmp_path / "out" / name) for name in ("as-it-is", "planned"))
     measured = json.loads((tmp_path / "out" / "reference.json").read_text())
-    # Half of the clients do two epochs on 120 samples; the slow ones take eight times as long.
-    slowest = 8 * 240 * measured["seconds_per_sample"]
-    assert own.records[0].waited_s == pytest.approx(slowest, rel=0.05)
+    # Half of the clients do two epochs on 120 samples; the slow ones take eight times as long, and send.
+    slowest = 8 * 240 * measured["seconds_per_sample"] + 16 * measured["model_bytes"] / 1e6
+    assert own.records[0].waited_s == pytest.approx(slowest)
+    assert {row.learner[:4] for record in own.records for row in record.asked} == {"fast", "slow"}
+    assert all(len(record.asked) == 4 for record in own.records)
     assert own.observed
     assert len(own.records) == 3
     assert planned.records[-1].clock_s <= own.records[-1].clock_s

@@ -6,6 +6,8 @@ import json
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from flwr_mel.tools.report import learning as read
 from flwr_mel.tools.report.learning import Series, swatch
 from flwr_mel.tools.report.markup import Html, el, fill, mean, notices, percent, short, table
@@ -71,14 +73,18 @@ def _series(runs: Sequence[Run]) -> list[Series]:
 
 
 def _results(rows: Sequence[Series]) -> Html:
-    heads = ["run", f"final {rows[0].runs[0].metric}", "rounds", "time", "energy", "mean epochs", "ended"]
+    # Own rounds have no epochs on record, and the paper's experiments no work of one's own to compare with.
+    counted = any(np.isfinite(run.column("work")).any() for row in rows for run in row.runs)
+    heads = ["run", f"final {rows[0].runs[0].metric}", "rounds", "time", "energy"]
+    heads += ["work per round" if counted else "mean epochs", "ended"]
     body = []
     for i, row in enumerate(rows):
         finals, write = row.last(read.learned), percent if row.runs[0].is_share else short
         spread = f"{write(finals.min())} to {write(finals.max())}" if len(row.runs) > 1 else ""
         final = el("span", el("b", write(mean(finals))), el("small", spread))
         rounds, seconds, joules = (mean(row.last(each)) for each in (read.rounds, read.seconds, read.joules))
-        spent = short(rounds), short(seconds, "s"), short(joules, "J"), short(mean(row.table(read.epochs)))
+        spent = short(rounds), short(seconds, "s"), short(joules, "J")
+        work = percent(mean(row.table(read.work)), 0) if counted else short(mean(row.table(read.epochs)))
         ended = ", ".join(dict.fromkeys(run.state()[1] for run in row.runs))
-        body.append([swatch(i, row), final, *spent, ended])
+        body.append([swatch(i, row), final, *spent, work, ended])
     return table(heads, body, words=(0, 6))

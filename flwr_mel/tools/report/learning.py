@@ -25,6 +25,7 @@ joules: Read = attrgetter("joules")
 losses: Read = attrgetter("loss")
 epochs: Read = methodcaller("column", "mean_epochs")
 rounds: Read = methodcaller("column", "cycle")
+work: Read = methodcaller("column", "work")
 
 
 class Series(NamedTuple):

@@ -91,14 +91,11 @@ class Run:
         done = f"{plural(last.cycle, 'round')} done"
         if last.stopped or last.cycle >= wanted > 0:
             return True, last.stopped or done
-        ended = last.began_at and last.began_at + (last.waited_s or 0.0)
-        if ended:
-            silent, patience = (now or time()) - ended, _SILENT_ROUNDS * float(np.max(self.round_s))
-            if silent < max(patience, _SILENT_S):
-                return (
-                    True,
-                    f"running: {done}, the last {duration(max(silent, 0.0))} before this page was made",
-                )
+        if last.began_at:
+            ended = last.began_at + (last.waited_s or 0.0)
+            patience = max(_SILENT_ROUNDS * float(np.max(self.round_s)), _SILENT_S)
+            if (now or time()) - ended < patience:
+                return True, f"running: {done} when this page was made"
             done += f", the last on {datetime.fromtimestamp(ended, UTC):%d %B %Y at %H:%M} UTC"
         return not wanted, f"interrupted: {done} of {wanted:,}" if wanted else done
 

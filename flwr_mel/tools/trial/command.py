@@ -21,7 +21,7 @@ import numpy as np
 import typer
 
 from flwr_mel._files import atomically
-from flwr_mel._validate import Phrase, complain, count, number
+from flwr_mel._validate import Phrase, complain
 from flwr_mel.clientapp.virtual import FLEET, read_fleet, write_fleet
 from flwr_mel.devices import Measured
 from flwr_mel.records import CycleRecord, read_jsonl
@@ -42,8 +42,8 @@ _PERIOD_S, _END_S = 0.2, 10.0
 def try_app(
     app: Annotated[Path, typer.Argument(metavar="APP", help="Directory of a Flower app with MelStrategy.")],
     fleet: Annotated[str, typer.Option(help=f"{', '.join(BUILT_IN)}, or a fleet file.")],
-    clients: Annotated[int, typer.Option(help="Number of clients.")] = 20,
-    rounds: Annotated[int, typer.Option(help="Rounds of the app as it is.")] = 20,
+    clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 20,
+    rounds: Annotated[int, typer.Option(help="Rounds of the app as it is.", min=1)] = 20,
     target_accuracy: Annotated[float | None, typer.Option(help="Default: the best that all reach.")] = None,
     best: Annotated[bool, typer.Option("--best", help='Add a run with cycle_time_s="best".')] = False,
     reference: Annotated[Path | None, typer.Option(help="Default: that in OUT, or measured.")] = None,
@@ -71,21 +71,16 @@ def try_app(
     flwr-mel try . --fleet fleet.toml --reference runs/app-phones/reference.json
     """
     with shell.bad_input():
-        for name, value in (("clients", clients), ("rounds", rounds)):
-            count(name, value, least=1)
-        if target_accuracy is not None:
-            number("target_accuracy", target_accuracy, above=0)
         where = (out or Path("runs") / f"{app.resolve().name}-{Path(fleet).stem}").resolve()
         trial = _Trial.of(app, fleet, where, clients, seed)
         devices_of(fleet, clients, Reference(1.0, 0))  # what is wrong with the fleet is told before a run
-        for package in ("ray", "matplotlib"):
-            if find_spec(package) is None:
-                shell.missing_packages("try", ImportError(f"No module named '{package}'"), "simulation")
+        if find_spec("ray") is None:
+            shell.missing_packages("try", ImportError("No module named 'ray'"), "simulation")
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what runs, as Ctrl-C does
         known = reference or where / "reference.json"
         if reference is None and not known.exists():
             measured = asdict(trial.measure())
             atomically(known, lambda file: json.dump(measured, file, indent=1))
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what runs, as Ctrl-C does
         trial.use(devices_of(fleet, clients, Reference.read(known)))
         own = trial.run("observe", rounds, lambda _: False)
         level = float(np.nanmax(own.learned, initial=-np.inf)) if target_accuracy is None else target_accuracy

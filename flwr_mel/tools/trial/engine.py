@@ -71,14 +71,13 @@ class InOrder(TimedGrid):
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the replies, in order, as soon as all messages that were sent are answered."""
         with self._lock:
-            wanted = sorted(set(message_ids) & set(self._open), key=lambda i: self._order[self._open[i]])
-            if missing := set(wanted) - set(self._came):
+            if missing := self._open.keys() - self._came.keys():
                 replies = self._carrier.pull_messages(missing)
                 self._came |= {reply.metadata.reply_to_message_id: reply for reply in replies}
             if not self._open.keys() <= self._came.keys():
                 return []
-            for name in wanted:
-                del self._open[name]
+            asked = set(message_ids) & self._open.keys()
+            wanted = sorted(asked, key=lambda name: self._order[self._open.pop(name)])
             return [self._came.pop(name) for name in wanted]
 
 
@@ -144,6 +143,8 @@ if __name__ == "__main__":
         run(_job)
     except BaseException as error:
         traceback.print_exc()
+        while error.__cause__ is not None:  # Flower's own errors do not name the reason
+            error = error.__cause__
         Path(_job["error"]).write_text(str(error) or type(error).__name__, encoding="utf-8")
         sys.stderr.flush()
         os._exit(1)  # the thread of Flower's ServerApp would wait for its clients for ever

@@ -82,6 +82,8 @@ if __name__ == "__main__":
         run(_config)
     except BaseException as error:
         traceback.print_exc()
+        while error.__cause__ is not None:  # Flower's own errors do not name the reason
+            error = error.__cause__
         RunDir(Path(_config.run_dir)).error.write_text(str(error) or type(error).__name__, encoding="utf-8")
         sys.stderr.flush()
         os._exit(1)  # the thread of Flower's ServerApp would wait for its clients for ever
