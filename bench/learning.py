@@ -255,14 +255,18 @@ def run(truth: Truth, estimation: Estimation | None) -> tuple[int, int, int]:
     }
     state = with_answers(with_nodes(State(), list(words)), options, words)
     tasks = missed = epochs = 0
+    late: set[str] = set()
     for cycle in range(truth.cycles):
         state, planned, record = plan(state, options, cycle + 1, list(words))
+        # Clients that were late answer a probe while the others work.
+        state = with_answers(state, options, {node: words[node] for node in late})
         took = {x.node: truth.seconds(cycle, int(x.node), x.epochs, x.samples) for x in planned}
         replies = {
             x.node: Reply(MODEL, x.samples, words[x.node], took[x.node])
             for x in planned
             if took[x.node] <= truth.cycle_s * (1 + SLACK)
         }
+        late = {x.node for x in planned} - replies.keys()
         state, _, _ = settle(state, options, record, replies, MODEL)
         if cycle >= SETTLING:
             in_time = [x.epochs for x in planned if took[x.node] <= truth.cycle_s]

@@ -21,7 +21,8 @@ EPOCHS = "mel-epochs"
 SAMPLES = "mel-samples"
 #: From which a client draws its samples.
 SEED = "mel-seed"
-#: Seconds after which the client stops, from when the mod received the message; absent: no limit.
+#: Seconds that the task may take inside the client, from the arrival of the message. `Assignment.loader`
+#: stops when they are over; an app with a loop of its own reads `Assignment.seconds_left`. Absent: no limit.
 SECONDS = "mel-seconds"
 #: 1, in place of EPOCHS and SAMPLES: the client does the project's own work, and the mod measures it.
 BASELINE = "mel-baseline"
@@ -62,26 +63,29 @@ ENERGY_LIMIT_J = "mel-energy-limit-j"
 MAX_SAMPLES = "mel-max-samples"
 
 # Client to server, with the reply to a task.
-#: Seconds inside the app.
+#: Seconds from the arrival of the message to the reply of the app.
 TRAIN_SECONDS = "mel-train-seconds"
 #: Joules, if the app measured them and put them into its reply.
 TRAIN_JOULES = "mel-train-joules"
+#: 1: a virtual fleet (see `flwr_mel.clientapp.virtual`). TRAIN_SECONDS and TRAIN_JOULES are then the price of
+#: the whole task, link included: c2 SAMPLES_DRAWN + c1 SAMPLES_USED + c0. They do not depend on any clock.
+VIRTUAL = "mel-virtual"
 #: The project's own number of epochs, if the mod found it.
 OWN_EPOCHS = "mel-own-epochs"
-#: 1: the app read its epochs; 0: it did not; absent: unknown, for example because it copied the whole config.
+#: 1: the app read its epochs, in the run config, in `Assignment.epochs` or, with `MelClient`, in the config.
+#: 0: it did not. Absent: unknown, for example because it copied the whole config.
 EPOCHS_READ = "mel-epochs-read"
-#: Samples per epoch that `Assignment.choose` or `loader` returned; absent if the app called neither.
+#: Distinct samples that the app trained on, d_k of the update: those that `Assignment.choose` or `loader`
+#: returned, but at most SAMPLES_DRAWN if the task was stopped. Absent if the app called neither.
 SAMPLES_USED = "mel-samples-used"
 #: Samples that the app offered to `choose` or `loader`.
 SAMPLES_HELD = "mel-samples-held"
-#: Samples drawn from the loader over all epochs; absent if it was not iterated.
+#: Samples over all epochs, counted by the loader or by `Assignment.trained`; absent if they were not counted.
 SAMPLES_DRAWN = "mel-samples-drawn"
-#: 1: the app stops by itself when its seconds are over.
+#: 1: the app stops in time: it drew from the loader, or it read `Assignment.seconds_left`. Absent: unknown.
 STOPS = "mel-stops"
-#: 1: this task was cut short because its seconds were over.
+#: 1: the task was cut short, because its seconds were over.
 STOPPED = "mel-stopped"
-#: 1: the client has a virtual clock, whose seconds and joules it reports.
-VIRTUAL = "mel-virtual"
 
 #: Names a profile file in a client's node config. It stays on the device.
 PROFILE = "mel-profile"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.common import Code, FitIns, GetPropertiesIns, ndarrays_to_parameters
@@ -127,6 +126,15 @@ def _task_choose(asked):
     return over_rows(asked, task, task.epochs)
 
 
+def over_shard(asked):
+    """Train on the samples that the server sent."""
+    task = asked.task(asked.client.own)
+    rows = len(task.shard[0])
+    for _ in range(task.epochs):
+        asked.client.works(rows)
+    return rows
+
+
 #: By name: the work. Those of `HONEST` follow their tasks.
 WORKS = {
     "loader": lambda a: over_loader(a, a.epochs()),
@@ -138,12 +146,21 @@ WORKS = {
     "all data": lambda a: whole(a, a.epochs()),
     "own work": lambda a: whole(a, a.client.own),
     "steps": steps,
+    "shard": over_shard,
 }
-HONEST = ("loader", "rows", "task rows", "until over")
+HONEST = ("loader", "rows", "task rows", "until over", "shard")
 #: What an app becomes when it is repaired.
 REPAIRED = {"loader, own epochs": "loader", "rows, own epochs": "task rows", "steps": "loader"}
 #: Apps without the number of epochs in a config.
-HARD_CODED = ("task rows", "until over", "rows, own epochs", "own work", "loader, own epochs", "steps")
+HARD_CODED = (
+    "shard",
+    "task rows",
+    "until over",
+    "rows, own epochs",
+    "own work",
+    "loader, own epochs",
+    "steps",
+)
 
 
 # --- clients ---------------------------------------------------------------------------------------------
@@ -256,7 +273,7 @@ class World:
         """Return the clients that the wrapped strategy samples."""
         chosen = self.sampled.get(number)
         online = [k for k, client in enumerate(self.clients) if client.online]
-        return online if chosen is None else [k for k in chosen if self.clients[k].online]
+        return online if chosen is None else [k for k in chosen if k in online] or online[:1]
 
     def fate(self, k):
         """Return an error's code, SILENT, or None for a client that does its task."""

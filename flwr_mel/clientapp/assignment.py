@@ -79,7 +79,7 @@ class Assignment:
         samples : int
             Since the last call; in two epochs, a sample counts twice.
         """
-        self._call.drew(count("samples", samples), by_loader=False)
+        self._call.drew(count("samples", samples))
 
     @classmethod
     def from_message(cls, message: Message, epochs: int | None = None) -> Assignment:

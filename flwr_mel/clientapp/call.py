@@ -13,6 +13,9 @@ from flwr_mel import wire
 from flwr_mel.clientapp.virtual import price
 from flwr_mel.devices import Measured
 
+#: Samples of an epoch that begins after the time is over, so that no app divides by zero. With BatchNorm, one
+#: would be too few.
+LEAST = 2
 #: Share of the seconds by which sums in floating point may miss a task that takes exactly its seconds.
 _ROUNDING = 1e-9
 
@@ -97,13 +100,9 @@ class Call:
                 self.epochs = epochs
             else:
                 self.problem = f"{wire.EPOCHS} is {epochs!r}: the app does its own epochs"
-        limit = task.get(wire.SECONDS, math.inf)
+        limit = task.get(wire.SECONDS)
         #: Seconds that the task may take.
-        self.limit = math.inf
-        if isinstance(limit, int | float) and limit >= 0:
-            self.limit = float(limit)
-        else:
-            self.problem = f"{wire.SECONDS} is {limit!r}: the task has no limit"
+        self.limit = float(limit) if isinstance(limit, int | float) and limit >= 0 else math.inf
         #: Seconds that the task took; None while it is under way.
         self.took: float | None = None
         self.named_key: str | None = task.get(wire.EPOCHS_KEY)
@@ -117,11 +116,12 @@ class Call:
         self._chosen: int | None = None
         self.samples_held: int | None = None
         self.samples_drawn: int | None = None
-        self._by_loader = self._asked = self._over = False
-        #: The loader left out samples, because the seconds were over.
-        self.cut = False
-        # Seconds per sample of the fastest batch. The first ones may include loading and warming up.
-        self._pace = math.inf
+        #: The app stops in time; it stopped before its work was done.
+        self.stops = self.stopped = False
+        # Epochs that the loader began.
+        self._began = 0
+        # Seconds per sample of the fastest batch, as others include loading and warming up. 0: unknown.
+        self._pace = 0.0
 
     def override(self, config: Mapping[str, Any], *, add: bool = True) -> tuple[str | None, dict[str, Any]]:
         """Return the key of the epochs in a config, and a copy of the config with the epochs of the task.
@@ -149,67 +149,59 @@ class Call:
         if self.samples_held is None or held >= self.samples_held:
             self._chosen, self.samples_held = used, held
 
-    def drew(self, samples: int, *, by_loader: bool = True) -> None:
+    def begin(self) -> bool:
+        """Record that an epoch of the loader begins; return whether it is the first."""
+        self.stops, self._began, self.samples_drawn = True, self._began + 1, self.samples_drawn or 0
+        return self.samples_drawn == 0
+
+    def drew(self, samples: int) -> None:
         """Record that the app trains on samples."""
         self.samples_drawn = (self.samples_drawn or 0) + samples
-        self._by_loader = self._by_loader or by_loader
+
+    def paced(self, seconds: float, samples: int) -> None:
+        """Record how long a batch took."""
+        pace = seconds / max(samples, 1)
+        self._pace = min(self._pace or pace, pace)
 
     def now(self) -> float:
         """Return the seconds since the message arrived."""
         if self._device is None:
             return self._clock() - self._start
-        drawn = self.samples_drawn
-        seen = (self._chosen or 0) if drawn is None else min(drawn, self._chosen or drawn)
-        return price(self._device, drawn or 0, seen)[0]
+        drawn, chosen = self.samples_drawn, self._chosen or 0
+        return price(self._device, drawn or 0, chosen if drawn is None else min(drawn, chosen))[0]
 
     def left(self) -> float:
         """Return the seconds that are left; infinity without a limit."""
         return self.limit if self.limit == math.inf else self.limit - self.now()
 
     def ask_left(self) -> float:
-        """Return the seconds that are left to the app, which stops by them."""
-        left = self.left()
-        self._asked, self._over = True, self._over or left <= 0
+        """Return the seconds that are left to the app, which stops when they are over."""
+        left, self.stops = self.left(), True
+        whole = self._due * (self._chosen or math.inf)
+        self.stopped = self.stopped or (left <= 0 and (self.samples_drawn or 0) < whole)
         return left
 
-    def paced(self, seconds: float, samples: int) -> None:
-        """Record how long a batch took."""
-        self._pace = min(self._pace, seconds / max(samples, 1))
+    @property
+    def _due(self) -> int:
+        """Epochs that the app is to do."""
+        return self.epochs or self.own_epochs or 1
 
     def room(self) -> float:
-        """Return how many samples fit into the seconds that are left."""
-        left = self.left()
-        if left == math.inf:
-            return left
-        pace = 0.0 if self._pace == math.inf else self._pace
+        """Return how many samples fit into the seconds that are left, if every later epoch does its least."""
+        left, pace, new = self.left(), self._pace, 0.0
         if self._device is not None:
-            new = (self.samples_drawn or 0) < (self._chosen or math.inf)
-            pace = self._device.c2 + (self._device.c1 if new else 0)
-        if pace == 0:
-            return math.inf if left > 0 else 0.0
-        return max(0.0, (left + _ROUNDING * self.limit) // pace)
+            pace = self._device.c2
+            new = self._device.c1 if (self.samples_drawn or 0) < (self._chosen or math.inf) else 0.0
+        if not pace or left == math.inf:
+            return math.inf if left > 0 else 0
+        later = LEAST * max(0, self._due - self._began)
+        return (left + _ROUNDING * self.limit - later * pace) // (pace + new)
 
     @property
     def samples_used(self) -> int | None:
         """Distinct samples that the app trained on, as far as it is known."""
-        if self._chosen is None or self.samples_drawn is None or not self.stopped:
-            return self._chosen
-        return min(self._chosen, self.samples_drawn)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the seconds of the task were over before its work was done."""
-        if self.samples_drawn is None or self._chosen is None:
-            return self.cut or self._over
-        whole = (self.epochs or self.own_epochs or 1) * self._chosen
-        return self.cut or (self._over and self.samples_drawn < whole)
-
-    def read(self) -> bool | None:
-        """Return whether the app read its epochs; None: unknown."""
-        in_config = self.config.was_read if self.config is not None else None
-        if self.epochs_read or in_config:
-            return True
-        return None if self.unobserved else in_config
+        drawn = self.samples_drawn if self.stopped else None
+        return self._chosen if self._chosen is None or drawn is None else min(self._chosen, drawn)
 
     def report(self, examples: int | None = None) -> dict[str, Any]:
         """Return what is known under the keys of the wire; unknown values are left out.
@@ -219,44 +211,35 @@ class Call:
         examples : int, optional
             That the app's reply counts.
         """
-        read, took, joules = self.read(), self.took, None
-        stops = self._by_loader or self._asked
-        if self._device is not None:
-            took, joules = self._priced(self._device, read, examples)
-            # Without a count, no virtual time passes in a loop of the app's own.
-            stops = stops and self.samples_drawn is not None
+        in_config = self.config.was_read if self.config is not None else None
+        read = True if self.epochs_read or in_config else None if self.unobserved else in_config
         facts = {
+            wire.TRAIN_SECONDS: self.took,
             wire.OWN_EPOCHS: self.own_epochs,
             wire.EPOCHS_READ: None if read is None else int(read),
             wire.SAMPLES_USED: self.samples_used,
             wire.SAMPLES_HELD: self.samples_held,
             wire.SAMPLES_DRAWN: self.samples_drawn,
-            wire.STOPS: 1 if stops else None,
-            wire.STOPPED: 1 if self.stopped else None,
-            wire.TRAIN_SECONDS: took,
-            wire.TRAIN_JOULES: joules,
-            wire.VIRTUAL: None if self._device is None else 1,
+            wire.STOPS: int(self.stops) or None,
+            wire.STOPPED: int(self.stopped) or None,
             wire.PROBLEM: self.problem,
         }
+        if self._device is not None:
+            facts |= self._priced(self._device, read, self.samples_used or examples)
         return {key: value for key, value in facts.items() if value is not None}
 
-    def _priced(
-        self, device: Measured, read: bool | None, examples: int | None
-    ) -> tuple[float | None, float | None]:
-        """Price the work on the virtual device.
-
-        If samples were not counted, they are the epochs times the samples used. The epochs are those of the
-        task, unless the app did not read them. The samples are those chosen, or else those of the reply.
-        """
-        samples = self.samples_used or examples
+    def _priced(self, device: Measured, read: bool | None, samples: int | None) -> dict[str, Any]:
+        """Return what is different on a virtual fleet; its docstring has the rule for uncounted work."""
+        drawn, own = self.samples_drawn, self.own_epochs or 1
+        words: dict[str, Any] = {wire.VIRTUAL: 1, wire.TRAIN_SECONDS: None}
+        if drawn is None:  # then no time passes before the end
+            words[wire.STOPS] = None
+            drawn = (samples or 0) * (own if read is False else self.epochs or own)
         if samples is None:
-            self.problem = "no virtual time: the app neither chose samples nor replied with num-examples"
-            return None, None
-        own = self.own_epochs or 1
-        drawn = self.samples_drawn
-        if drawn is None:
-            drawn = samples * (own if read is False else self.epochs or own)
-        return price(device, drawn, samples)
+            reason = "no virtual time: the app neither chose samples nor replied with num-examples"
+            return {**words, wire.PROBLEM: self.problem or reason}
+        words[wire.TRAIN_SECONDS], words[wire.TRAIN_JOULES] = price(device, drawn, samples)
+        return words
 
 
 _current: ContextVar[Call | None] = ContextVar("flwr_mel_call", default=None)

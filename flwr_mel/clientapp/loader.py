@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator
+from inspect import signature
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -22,7 +23,7 @@ from torch.utils.data import (
 )
 
 from flwr_mel._validate import IntArray
-from flwr_mel.clientapp.call import Call, current_call
+from flwr_mel.clientapp.call import LEAST, Call, current_call
 
 if TYPE_CHECKING:
     from flwr_mel.clientapp.assignment import Assignment
@@ -30,20 +31,9 @@ if TYPE_CHECKING:
 L = TypeVar("L")
 log = logging.getLogger("flwr.mel")
 _INSTEAD = "Choose the samples where the data are loaded: Subset(dataset, task.choose(len(dataset)))"
+_OURS = {"dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"}
 #: Options that a DataLoader has under the name of its argument.
-_OPTIONS = [
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "timeout",
-    "worker_init_fn",
-    "multiprocessing_context",
-    "generator",
-    "prefetch_factor",
-    "persistent_workers",
-    "pin_memory_device",
-    "in_order",
-]
+_OPTIONS = [name for name in signature(DataLoader).parameters if name not in _OURS]
 
 
 class TaskSampler(Sampler[int]):
@@ -69,80 +59,63 @@ class TaskSampler(Sampler[int]):
         self, sampler: Sampler[int], call: Call, size: int, tail: int, origin: DataLoader[Any]
     ) -> None:
         self.origin = origin
-        self._sampler = sampler
-        self._call = call
-        self._size = size
-        self._tail = tail
-        #: Samples of this epoch that were drawn.
-        self._drawn = 0
-        #: Of these, samples that the app received; None: unknown, because another loader took the sampler.
+        self.call = call
+        self.size = size
+        #: Samples of this epoch: drawn, and received by the app (None: another loader took the sampler).
+        self.drawn = 0
         self.received: int | None = None
+        self._sampler = sampler
+        self._tail = tail
 
     def __iter__(self) -> Iterator[int]:
-        call = current_call(self._call)  # also if the app keeps a loader of an earlier round
-        first, self._drawn = not call.samples_drawn, 0
-        call.drew(0)
+        call = current_call(self.call)  # also if the app keeps a loader of an earlier round
+        first, self.drawn = call.begin(), 0
         indices = iter(self._sampler)
-        while batch := list(islice(indices, self._size)):
-            if self._drawn and len(batch) <= self._tail:
-                self._draw(call, len(batch))
-                return
-            least = 0 if self._drawn else len(batch) if first else 2
-            ahead = 0 if self.received is None else self._drawn - self.received
-            kept = batch[: int(max(least, min(len(batch), call.room() - ahead)))]
+        while batch := list(islice(indices, self.size)):
+            left_out = self.drawn > 0 and len(batch) <= self._tail
+            least = 0 if self.drawn else len(batch) if first else LEAST
+            ahead = 0 if self.received is None else self.drawn - self.received
+            room = len(batch) if left_out else max(least, min(len(batch), call.room() - ahead))
+            kept = batch[: int(room)]
             if len(kept) == 1 < len(batch):  # BatchNorm cannot train on one sample
                 kept = []
-            self._draw(call, len(kept))
-            yield from kept
+            self.drawn += len(kept)
+            if self.received is None:
+                call.drew(len(kept))
+            yield from () if left_out else kept
             if len(kept) < len(batch):
-                call.cut = True
+                call.stopped = True
                 return
 
     def __len__(self) -> int:
         n = len(self._sampler)  # type: ignore[arg-type]
-        last = n % self._size
+        last = n % self.size
         return n - last if n > last <= self._tail else n
-
-    def _draw(self, call: Call, samples: int) -> None:
-        self._drawn += samples
-        if self.received is None:
-            call.drew(samples)
-
-    def passed_on(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches of one epoch, count their samples, and stop when the time is over.
-
-        Workers load batches ahead, which are not used then.
-
-        Parameters
-        ----------
-        batches : iterator
-            Of the loader.
-        """
-        call = current_call(self._call)
-        self.received, since = 0, call.now()
-        for batch in batches:
-            samples = min(self._size, self._drawn - self.received)
-            self.received += samples
-            call.drew(samples)
-            yield batch
-            now = call.now()
-            call.paced(now - since, samples)
-            since = now
-            if self.received < self._drawn and call.left() <= 0:
-                call.cut = True
-                break
-        else:
-            call.drew(self._drawn - self.received)  # a last batch that was left out
-        self.received = None
 
 
 class TaskLoader(DataLoader[Any]):
-    """A DataLoader whose sampler also knows what the app receives."""
+    """A DataLoader that counts the samples of its `TaskSampler` when the app receives them.
+
+    Workers load batches ahead. When the time is over, these are not used.
+    """
 
     def __iter__(self) -> Any:
         sampler = cast(TaskSampler, self.sampler)
-        sampler.received = 0  # workers draw at once
-        return sampler.passed_on(super().__iter__())
+        call = current_call(sampler.call)
+        sampler.received, since = 0, call.now()
+        for batch in super().__iter__():
+            samples = min(sampler.size, sampler.drawn - sampler.received)
+            sampler.received += samples
+            call.drew(samples)
+            yield batch
+            since, before = call.now(), since
+            call.paced(since - before, samples)
+            if sampler.received < sampler.drawn and call.left() <= 0:
+                call.stopped = True
+                break
+        else:
+            call.drew(sampler.drawn - sampler.received)  # a last batch that was left out
+        sampler.received = None
 
 
 class KeptSampler(Sampler[int]):

@@ -275,9 +275,13 @@ class Estimate:
         return replace(self, energy=self.energy + (ratio - self.energy) / min(self.seen + 1, 10))
 
     def missed(self) -> Estimate:
-        """Return the estimate after a task without a reply: the next one is half as large."""
+        """Return the estimate after a task without a reply: the next one is half as large.
+
+        An outage is one late reply for the promise, however many rounds it lasts.
+        """
+        width = self.width if self.misses else self.width + _WIDER
         misses = min(self.misses + 1, _MOST_MISSES)
-        return replace(self, misses=misses, run=max(self.run, 0) + 1)
+        return replace(self, misses=misses, run=max(self.run, 0) + 1, width=width)
 
     def doubted(self) -> Estimate:
         """Return the estimate of a client that was too slow to be asked: its next time counts fully."""

@@ -17,6 +17,9 @@ def test_a_task_chooses_its_samples():
     np.testing.assert_array_equal(task.choose(20), np.arange(20))
     np.testing.assert_array_equal(task.choose(5), np.arange(5))
     assert task.rng().integers(1000) == np.random.default_rng(3).integers(1000)
+    for name in ("epochs", "samples", "seconds_left"):
+        with pytest.raises(AttributeError):
+            setattr(task, name, 1)
     assert repr(task) == "Assignment(epochs=7, samples=20, cycle=1, seed=3, shard=None)"
 
 

@@ -58,7 +58,10 @@ def test_the_epochs_reach_the_client_and_the_report_the_server():
     assert (result.metrics["loss"], result.num_examples) == (0.5, 12)
     assert (result.metrics[wire.EPOCHS_READ], result.metrics[wire.OWN_EPOCHS]) == (1, 2)
     assert result.metrics[wire.TRAIN_SECONDS] >= 0
-    assert fit(lambda config: None, TASK, local_epochs=2).metrics[wire.EPOCHS_READ] == 0
+    for ignore in (lambda config: None, lambda config: Assignment.from_config(config).choose(50)):
+        assert fit(ignore, TASK, local_epochs=2).metrics[wire.EPOCHS_READ] == 0
+    read = fit(lambda config: Assignment.from_config(config).epochs, TASK, local_epochs=2)
+    assert read.metrics[wire.EPOCHS_READ] == 1
 
 
 def test_everything_else_is_the_projects_own():

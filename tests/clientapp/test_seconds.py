@@ -2,6 +2,9 @@
 
 import itertools
 import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,10 +67,12 @@ def facts(report):
         (37, [[8, 8, 4], [8, 8]], 36, 20, 1),  # one sample more would be a batch of one
         (36, [[8, 8, 4], [8, 8]], 36, 20, 1),
         (30, [[8, 8, 4], [8, 2]], 30, 20, 1),
-        (21, [[8, 8, 4], [2]], 22, 20, 1),
-        (20, [[8, 8, 4], [2]], 22, 20, 1),
-        (19, [[8, 8, 3], [2]], 21, 20, 1),
-        (10, [[8, 2], [2]], 12, 12, 1),
+        (22, [[8, 8, 4], [2]], 22, 20, 1),
+        (21, [[8, 8, 3], [2]], 21, 20, 1),  # the second epoch needs two samples
+        (19, [[8, 8], [3]], 19, 19, 1),
+        (13, [[8, 3], [2]], 13, 13, 1),
+        (11, [[8], [3]], 11, 11, 1),
+        (10, [[8], [2]], 10, 10, 1),
         (8, [[8], [2]], 10, 10, 1),
         (0, [[8], [2]], 10, 10, 1),
     ],
@@ -83,8 +88,8 @@ def test_the_loader_stops_at_the_last_sample_in_time(train, seconds, batches, dr
 
 def test_what_the_app_does_before_it_trains_counts():
     device = Device(start_s=12.0)
-    assert facts(device.report(25)) == (15, 15, 1, 1)
-    assert device.batches == [[8, 5], [2]]
+    assert facts(device.report(25)) == (13, 13, 1, 1)
+    assert device.batches == [[8, 3], [2]]
 
 
 def test_the_fastest_batch_says_how_many_samples_are_in_time():
@@ -145,12 +150,13 @@ def test_a_loader_that_the_app_leaves_early_counts_what_it_took():
 @pytest.mark.parametrize(
     ("options", "seconds", "batches"),
     [
-        ({"batch_size": None}, 12, [[1] * 12, [1]]),
-        ({"batch_size": 1}, 12, [[1] * 12, [1]]),
+        ({"batch_size": None}, 12, [[1] * 10, [1, 1]]),
+        ({"batch_size": 1}, 12, [[1] * 10, [1, 1]]),
+        ({"batch_size": 1}, 1, [[1], [1]]),
         ({"batch_size": 50}, 12, [[20], [2]]),
         ({"drop_last": True}, 100, [[8, 8], [8, 8]]),
         ({"drop_last": True}, 25, [[8, 8], [8]]),
-        ({"drop_last": True}, 12, [[8, 4], [2]]),
+        ({"drop_last": True}, 12, [[8, 2], [2]]),
         ({"drop_last": True, "batch_size": 50}, 12, [[20], [2]]),
     ],
 )
@@ -173,7 +179,7 @@ def test_a_cut_task_is_the_beginning_of_the_whole_one():
                 device.now += len(batch)
 
         device = Device()
-        call(work, {**TASK, wire.SECONDS: seconds}, mod=device.mod)
+        call(work, {**TASK, wire.EPOCHS: 1, wire.SECONDS: seconds}, mod=device.mod)
         return seen
 
     whole = rows(100)
@@ -192,7 +198,7 @@ def test_a_loader_that_the_client_keeps_has_the_clock_of_each_round(narrow_again
         device.train(kept[-1], 1)
 
     for seconds, drawn in [(10, 10), (100, 20), (13, 13)]:
-        report = call(work, {**TASK, wire.SECONDS: seconds}, mod=device.mod)
+        report = call(work, {**TASK, wire.EPOCHS: 1, wire.SECONDS: seconds}, mod=device.mod)
         assert report[wire.SAMPLES_DRAWN] == drawn
         assert report.get(wire.STOPPED) == (1 if drawn < 20 else None)
 
@@ -309,7 +315,7 @@ def test_loops_that_use_the_length_of_the_loader_survive():
                     break
 
     device, means = Device(), []
-    report = call(work, {**TASK, wire.SECONDS: 10}, mod=device.mod)
+    report = call(work, {**TASK, wire.EPOCHS: 1, wire.SECONDS: 10}, mod=device.mod)
     assert means == [1 / 2, 1]
     assert report[wire.STOPPED] == 1
 
@@ -327,7 +333,6 @@ def test_samplers_with_replacement_report_at_most_what_they_drew():
 def test_seconds_that_make_no_sense_are_no_limit(seconds):
     report = Device().report(seconds)
     assert facts(report) == (40, 20, 1, None)
-    assert "mel-seconds is" in report[wire.PROBLEM]
 
 
 def test_two_loaders_at_once_share_the_time():
@@ -342,3 +347,66 @@ def test_two_loaders_at_once_share_the_time():
     call(work, {**TASK, wire.SECONDS: 20}, mod=device.mod)
     assert sizes[0] == (8, 8)
     assert sum(itertools.chain(*sizes)) <= 24
+
+
+def example(text):
+    """Return the code block of the guide that contains a text."""
+    guide = (Path(__file__).parents[2] / "docs" / "GUIDE.md").read_text(encoding="utf-8")
+    return next(block for block in re.findall(r"```python\n(.*?)```", guide, re.S) if text in block)
+
+
+@pytest.mark.parametrize(("seconds", "drawn"), [(1000, 140), (50, 50), (9, 10)])
+def test_the_guides_loop_over_arrays(seconds, drawn):
+    class Model:
+        def partial_fit(self, x, y, classes):
+            device.now += len(x)
+
+    def work(message, ctx):
+        data = np.arange(100)
+        names = {"np": np, "Assignment": Assignment, "msg": message, "model": Model(), "x": data, "y": data}
+        exec(example("partial_fit"), {**names, "classes": [0, 1]})
+
+    device = Device()
+    report = call(work, {**TASK, wire.SECONDS: seconds}, mod=device.mod)
+    assert facts(report) == (drawn, min(drawn, 20), 1, 1 if drawn < 140 else None)
+    assert report[wire.EPOCHS_READ] == 1
+
+
+def test_the_guides_trainer_callback():
+    def work(message, ctx):
+        task = Assignment.from_message(message)
+        task.choose(100)
+        names = {"TrainerCallback": object, "task": task}
+        exec(example("TrainerCallback"), names)
+        callback, control = names["InTime"](), SimpleNamespace(should_training_stop=False)
+        args = SimpleNamespace(train_batch_size=2, gradient_accumulation_steps=3)
+        for _ in range(task.epochs * 3):
+            device.now += 6
+            callback.on_step_end(args, None, control, model=None)
+            if control.should_training_stop:
+                break
+
+    device = Device()
+    assert facts(call(work, {**TASK, wire.SECONDS: 25}, mod=device.mod)) == (30, 20, 1, 1)
+    device = Device()
+    assert facts(call(work, {**TASK, wire.SECONDS: 1000}, mod=device.mod)) == (126, 20, 1, None)
+
+
+def test_opacus_gets_the_samples_of_the_task_and_the_app_stops_its_loop():
+    from opacus.data_loader import DPDataLoader
+
+    def work(message, ctx):
+        task = Assignment.from_message(message)
+        private = DPDataLoader.from_data_loader(task.loader(DataLoader(DATA, 8)))
+        assert set(torch.cat([rows for (rows,) in private]).tolist()) <= set(task.choose(100).tolist())
+        for _ in range(task.epochs):
+            for (rows,) in private:
+                device.now += len(rows)
+                task.trained(len(rows))
+                if task.seconds_left <= 0:
+                    return
+
+    device = Device()
+    report = call(work, {**TASK, wire.SECONDS: 30}, mod=device.mod)
+    assert 30 <= report[wire.SAMPLES_DRAWN] == report[wire.TRAIN_SECONDS] < 50
+    assert facts(report)[1:] == (20, 1, 1)

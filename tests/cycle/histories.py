@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+from hypothesis import strategies
 
 from flwr_mel import Estimation, Infeasible, Robust, Rounds, Shards, wire
 from flwr_mel.checkpoint import Checkpointed
@@ -27,6 +28,8 @@ from tests.lab import HONEST, LATE, OFFLINE, REPAIRED, SILENT, WORKS, Client, Wo
 
 #: A round may take so many times T; of `ROUNDS` such rounds so many may take longer.
 SLACK, ROUNDS, EXCEEDED = 1.15, 20, 2
+#: Of 20 rounds a client that needs more than T is asked so often at most: at first, and after 2, 4, 8 rounds.
+ASKED = 5
 #: Rounds in which a repaired client takes part before its work must be planned again.
 PATIENCE = 3
 DATA = (np.zeros((400, 2)), np.zeros(400))
@@ -61,6 +64,8 @@ class History:
     sampled: dict = field(default_factory=dict)
     events: tuple = ()
     resumes_after: int | None = None
+    #: Whether the last client needs more than T for any task.
+    hopeless: bool = False
     seed: int = 0
 
     @property
@@ -92,10 +97,8 @@ class Seeded:
 class Drawn:
     """Choices that hypothesis makes, so that it can make them simpler."""
 
-    def __init__(self, data):
-        from hypothesis import strategies
-
-        self.draw, self.from_ = data.draw, strategies
+    def __init__(self, draw):
+        self.draw, self.from_ = draw, strategies
 
     def one(self, *values):
         return values[self.draw(self.from_.integers(0, len(values) - 1))]
@@ -116,7 +119,12 @@ def drawn(pick):
     clients = _clients(pick, pick.whole(1, 6), calm=calm)
     rounds = ROUNDS if calm else pick.whole(4, 16)
     options = _options(pick, clients, calm=calm)
-    simulated = "shards" in options or pick.chance(0.5)
+    if options.get("shards"):
+        clients = tuple(client | {"work": "shard"} for client in clients)
+    simulated = bool(options.get("shards")) or pick.chance(0.5)
+    hopeless = calm and len(clients) > 1 and options["cycle_time_s"] is not None and pick.chance(0.25)
+    if hopeless:
+        clients = (*clients[:-1], clients[-1] | {"fixed_s": 2.5 * options["cycle_time_s"]})
     api = pick.one("message", "classic")
     if api == "message" and not calm and pick.chance(0.3):
         options["rounds"] = dataclasses.replace(options["rounds"], deadline_slack=pick.one(0.25, 0.5))
@@ -130,12 +138,15 @@ def drawn(pick):
         else 1.0
         for _ in clients
     )
-    energy = tuple(pick.power(-1, 1.5) if d is not None and pick.chance(0.3) and not calm else None for d in declares)
+    energy = tuple(
+        pick.power(-1, 1.5) if d is not None and pick.chance(0.3) and not calm else None for d in declares
+    )
     limits = tuple(pick.chance(0.6) for _ in clients)
     wobble = tuple(d is not None and pick.chance(0.3) for d in declares)
     sampled, events, resumes = {}, (), None
     if not calm:
-        events = tuple(_events(pick, len(clients), rounds, clients))
+        hangs = options["rounds"].deadline_slack is not None and not simulated
+        events = tuple(_events(pick, len(clients), rounds, clients, hangs=hangs))
         if pick.chance(0.4):
             share = pick.one(0.3, 0.6, 0.8)
             for number in range(1, rounds + 1):
@@ -156,6 +167,7 @@ def drawn(pick):
         sampled=sampled,
         events=events,
         resumes_after=resumes,
+        hopeless=hopeless,
         seed=pick.whole(0, 999),
     )
 
@@ -163,12 +175,18 @@ def drawn(pick):
 def _clients(pick, number, *, calm):
     """Draw the clients: one app runs on all, with an odd one among them at times."""
     work = pick.one(*HONEST) if calm or pick.chance(0.5) else pick.one(*WORKS)
+    if work == "shard":
+        work = "rows"
     found = []
     fixed = pick.one(0.01, 0.01, 0.1, 0.5)
     own = pick.whole(1, 3)
     cold = pick.one(0.0, 0.0, 0.0, 5.0)
     for _ in range(number):
-        mine = pick.one(*WORKS) if not calm and number > 2 and pick.chance(0.1) else work
+        mine = (
+            pick.one("own work", "steps", "all data", "rows")
+            if not calm and number > 2 and pick.chance(0.1)
+            else work
+        )
         found.append(
             {
                 "work": mine,
@@ -202,9 +220,9 @@ def _options(pick, clients, *, calm):
         # A T in which every client can do its smallest task twice, if it is given.
         least_s = max(c["fixed_s"] + c["pace"] * min(c["held"], 32) * c["own"] for c in clients)
         options |= {"cycle_time_s": pick.one(None, round(2 * least_s + 0.1, 2)), "min_samples": None}
-        options |= {"robust": Robust()}
+        options |= {"robust": Robust(), "estimation": pick.one(None, Estimation())}
     elif options["cycle_time_s"] is not None and pick.chance(0.15):
-        options["shards"] = Shards(DATA)
+        options["shards"] = True
     if options["cycle_time_s"] != "best" and not calm:
         options["total_samples"] = pick.one(None, None, 100, 400)
         if (options["total_samples"] or 10**6) < (options["min_samples"] or 0):
@@ -212,13 +230,26 @@ def _options(pick, clients, *, calm):
     return options
 
 
-def _events(pick, clients, rounds, specs):
+def _events(pick, clients, rounds, specs, *, hangs):
     """Draw what happens: few things, so that a failure has few causes."""
+    if hangs and pick.chance(0.3):
+        first, k = pick.whole(1, 4), pick.whole(0, clients - 1)
+        for n in range(first, rounds + 1):
+            yield Happens(n, "fate", k, SILENT)
     broken = any(spec["work"] in REPAIRED for spec in specs)
     for _ in range(pick.whole(0, 6)):
         number, k = pick.whole(1, rounds), pick.whole(0, clients - 1)
         what = pick.one(
-            "error", "error", "silent", "offline", "online", "withdraw", "change", "slower", "battery", "fails"
+            "error",
+            "error",
+            "silent",
+            "offline",
+            "online",
+            "withdraw",
+            "change",
+            "slower",
+            "battery",
+            "fails",
         )
         if what == "error":
             yield Happens(number, "fate", k, pick.whole(0, 8))
@@ -364,6 +395,8 @@ def lived(history):
 def _lives(history, world, records, directory):
     """Train, and after a kill once more."""
     options = {**history.options, "callbacks": [records.append]}
+    if options.pop("shards", False):
+        options["shards"] = Shards(DATA)
     if history.resumes_after is None:
         train(wrapped(world, history.api, **options), world, history.rounds, history.api)
         return
@@ -389,6 +422,8 @@ def failures(history):
         found += _consistent(run, record)
         found += _counted(run, record)
     found += _keeps_time(history, run)
+    found += _trusts_honest_clients(history, run)
+    found += _asks_silent_clients_seldom(history, run)
     found += _plans_repaired(history, run)
     found += _errors_change_nothing(history, run)
     return found
@@ -454,13 +489,13 @@ def _counted(run, record):
             if abs(planned - done.drawn) > 2 * row.epochs + 0.01 * planned:
                 text = f"round {record.cycle}, client {client.k} ({done.work}): {planned}, did {done.drawn}"
                 yield "planned work is not the work of an honest client", text
-    shards = run.world.history.options.get("shards")
-    if record.work is not None and own and shards is None:
+    if record.work is not None and own and not run.world.history.options.get("shards"):
         near = [abs(record.work * x - used) <= 0.05 * x + 4 for x in (own, every)]
         if not any(near):
             works = ", ".join(sorted({x.work for (n, _), x in world.done.items() if n == record.cycle}))
-            yield "recorded work is not counted work", (
-                f"round {record.cycle} ({works}): {record.work:.0%}, counted {used / own:.0%}"
+            yield (
+                "recorded work is not counted work",
+                (f"round {record.cycle} ({works}): {record.work:.0%}, counted {used / own:.0%}"),
             )
 
 
@@ -475,10 +510,52 @@ def _keeps_time(history, run):
         took = run.world.seconds(record.cycle)
         if took is not None and took > SLACK * record.cycle_time_s > 0:
             late.append(f"{record.cycle}: {took / record.cycle_time_s:.2f} T")
-    if len(late) > EXCEEDED:
+    if history.hopeless:
+        if len(late) > ASKED:
+            yield (
+                f"a client that needs more than T delays more than {ASKED} of {ROUNDS} rounds",
+                ", ".join(late),
+            )
+    elif len(late) > EXCEEDED:
         time_s = history.options["cycle_time_s"]
         kind = "derived" if time_s is None else "given"
         yield f"T ({kind}) is exceeded in more than {EXCEEDED} of {ROUNDS} rounds", ", ".join(late)
+
+
+def _trusts_honest_clients(history, run):
+    """An honest client whose task fits is neither skipped nor given its own work, once it is known."""
+    if not history.steady or run.error is not None:
+        return
+    for client in run.world.clients[: -1 if history.hopeless else None]:
+        tasks = skipped = 0
+        for record in run.records:
+            row = next(x for x in record.learners if int(x.node) - 1001 == client.k)
+            if tasks >= PATIENCE and row.baseline:
+                text = f"round {record.cycle}, client {client.k}: {record.notes}"
+                yield "an honest client is given its own work again", text
+                break
+            tasks += str(row.outcome) == "used"
+            skipped += not row.asked
+            if skipped > PATIENCE and _fits_easily(history, client):
+                yield "an honest client that fits is skipped", f"round {record.cycle}: {row.reason}"
+                break
+
+
+def _asks_silent_clients_seldom(history, run):
+    """A client that hangs costs a few deadlines, not one per round."""
+    silent = {(x.round, x.k) for x in history.events if (x.what, x.value) == ("fate", SILENT)}
+    for k in range(len(history.clients)):
+        first = next(
+            (n for n in range(1, 5) if all((m, k) in silent for m in range(n, history.rounds + 1))), None
+        )
+        if first is None or history.options["rounds"].deadline_slack is None or history.simulated:
+            continue
+        asked = sum(n >= first and j == k for n, j in run.world.done)
+        if asked > ASKED:
+            yield (
+                "a client that hangs is asked again and again",
+                f"client {k}: {asked} of {history.rounds} rounds",
+            )
 
 
 def _plans_repaired(history, run):
@@ -519,7 +596,7 @@ def _errors_change_nothing(history, run):
     Compared where a client's task depends on that client only: T given, all data, no cap.
     """
     o = history.options
-    if not isinstance(o["cycle_time_s"], float) or o.get("total_samples") or "shards" in o:
+    if not isinstance(o["cycle_time_s"], float) or o.get("total_samples") or o.get("shards"):
         return
     if o["staleness"] is not None or run.error is not None or history.resumes_after is not None:
         return
@@ -539,9 +616,12 @@ def _errors_change_nothing(history, run):
     if other.error is not None:
         return
     for number, k in broken:
-        mine, theirs = _next_task(run, number, k), _next_task(other, number, k)
-        if mine is None or theirs is None or mine.baseline != theirs.baseline:
-            same = mine is theirs is None
+        rows = _next_rows(run, other, number, k)
+        if rows is None:
+            continue
+        mine, theirs = (row if row.asked else None for row in rows)
+        if mine is None or theirs is None or mine.baseline or theirs.baseline:
+            same = (mine and mine.baseline) == (theirs and theirs.baseline)
         else:
             a, b = mine.epochs * mine.samples, theirs.epochs * theirs.samples
             same = abs(a - b) <= 2 + 0.1 * max(a, b)
@@ -552,12 +632,14 @@ def _errors_change_nothing(history, run):
             yield f"{kind} changes a client's next task", text
 
 
-def _next_task(run, number, k):
-    """Return the row of the client's next round, if it has one with a task."""
-    for record in run.records:
-        row = next((x for x in record.learners if int(x.node) - 1001 == k), None)
-        if record.cycle > number and row is not None:
-            return row if row.asked else None
+def _next_rows(run, other, number, k):
+    """Return the client's rows of the next round in which both histories sample it."""
+    for mine, theirs in zip(run.records, other.records, strict=False):
+        rows = [
+            next((x for x in record.learners if int(x.node) - 1001 == k), None) for record in (mine, theirs)
+        ]
+        if mine.cycle > number and None not in rows:
+            return rows
     return None
 
 
@@ -572,7 +654,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("--histories", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0, help="of the first history")
-    parser.add_argument("--show", type=int, metavar="SEED", help="print one history and what is wrong with it")
+    parser.add_argument(
+        "--show", type=int, metavar="SEED", help="print one history and what is wrong with it"
+    )
     given = parser.parse_args()
     identity.pretend()
     gc.freeze()
@@ -605,7 +689,9 @@ def show(seed):
     for record in run.records:
         took = run.world.seconds(record.cycle)
         took = "no reply" if took is None else f"{took:.3g} s"
-        print(f"\nround {record.cycle}: {record.status}, T {record.cycle_time_s:.3g}, {took}, work {record.work}")
+        print(
+            f"\nround {record.cycle}: {record.status}, T {record.cycle_time_s:.3g}, {took}, work {record.work}"
+        )
         for row in record.learners:
             done = run.world.done.get((record.cycle, int(row.node) - 1001))
             did = "" if done is None else f" did {done.drawn}"

@@ -6,7 +6,7 @@ import pytest
 
 from flwr_mel import Measured, wire
 from flwr_mel._validate import MAX_COUNT
-from flwr_mel.cycle.measure import Capability, Report, label_of, measurement, partition_of, problem_of, whole
+from flwr_mel.cycle.reports import Capability, Report, label_of, measurement, partition_of, problem_of, whole
 from tests.cycle.tools import COSTS, declared
 
 ABSURD = [None, True, "1", b"1", [1.0], math.nan, math.inf, -1, -0.5, 10**400, 1e300]

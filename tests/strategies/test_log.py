@@ -9,7 +9,7 @@ import pytest
 from flwr.serverapp.strategy import FedAvg
 
 from flwr_mel._text import last_error
-from flwr_mel.cycle.messages import final_line, round_line
+from flwr_mel.cycle.advice import final_line, round_line
 from flwr_mel.records import CycleRecord, LearnerRecord
 from flwr_mel.serverapp import MelStrategy
 from tests.cycle.tools import App

@@ -11,7 +11,7 @@ from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
 from flwr_mel import JsonlWriter, Measured, Robust, Rounds, Shards, Stopping, read_jsonl, wire
 from flwr_mel.clientapp import Assignment
 from flwr_mel.cycle.errors import NoWork
-from flwr_mel.cycle.messages import round_line
+from flwr_mel.cycle.advice import round_line
 from flwr_mel.grid import TimedGrid
 from tests.cycle.tools import MODEL, App
 from tests.strategies.fleet import COSTS, FakeGrid, Fleet, close, measured, planned, wrapped
