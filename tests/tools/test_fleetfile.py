@@ -140,7 +140,7 @@ def test_a_fleet_is_checked_in_code_too():
         Fleet([])
     with pytest.raises(ValueError, match="unique"):
         Fleet([Device(1, 1, 1, name="x")] * 2)
-    with pytest.raises(ValueError, match="Device or Measured"):
+    with pytest.raises(ValueError, match="Device, Measured or Relative"):
         Fleet([3])
 
 

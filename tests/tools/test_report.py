@@ -8,7 +8,7 @@ import pytest
 
 from flwr_mel.tools.report import load_run, write_report
 from tests.tools.commands import refused, run
-from tests.tools.runs import hostile_run, make_run, page, write
+from tests.tools.runs import deployment, hostile_run, make_run, page, write
 
 
 def lines(path):
@@ -57,7 +57,7 @@ def test_the_heat_map_has_a_cell_per_round_and_marks_lost_work(several):
     assert f"{want['learner']}, round 3: {want['samples']:,} samples" in titles
     assert len([t for t in titles if t.endswith(", not used")]) == 4  # two late clients, in both maps
     assert len([1 for _, a in found.elements if a.get("class") == "lost"]) == 4
-    assert len([t for t in titles if re.search(r"round \d+: \d+ epochs", t)]) == 20 * 8
+    assert len([t for t in titles if re.search(r"round \d+: \S+ epochs", t)]) == 20 * 8
 
 
 def test_many_clients_are_shown_by_kind_and_many_rounds_by_cells(tmp_path):
@@ -79,24 +79,6 @@ def test_several_runs_are_compared_with_bands_over_seeds(several):
     assert f"{100 * min(finals):.2f}% to {100 * max(finals):.2f}%" in found.text
     assert found.source.count("fill-opacity: 0.2") >= 6  # a band per curve in three charts
     assert re.search(r"rounds to 9\d% scheme=ha-asyn staleness=2 3 runs \d", found.text)
-
-
-def deployment(path, rounds=4, observed=False, **more):
-    """Write a run of a client that was measured: 10 s in the baseline, then 5 s of 40 s planned."""
-    records = []
-    for n in range(1, rounds + 1):
-        own = observed or n == 1
-        row = {"learner": "pi-1", "node": "1", "outcome": "used", "baseline": own, "epochs": 0 if own else 3,
-               "samples": 0 if own else 50, "time_s": 40.0, "round_trip_s": 10.0 if own else 5.0}  # fmt: skip
-        took = 10.0 if own else 5.0
-        clock = took * n if observed else 10.0 + 5.0 * (n - 1)
-        records.append(
-            {"cycle": n, "cycle_time_s": 10.0, "waited_s": took, "clock_s": clock, "baseline_s": 10.0,
-             "status": "baseline" if own else "optimal", "work": 1.0 if own else 1.2,
-             "total_energy_j": clock / 5, "metrics": {"accuracy": 0.2 * n, "loss": 1 / n},
-             "began_at": 1.7e9 + clock - took, "learners": [row]} | more
-        )  # fmt: skip
-    return write(path, *records)
 
 
 def test_a_deployment_shows_what_was_measured(tmp_path):

@@ -124,7 +124,7 @@ def test_apps_that_cannot_be_tried(tmp_path):
     (tmp_path / "bad.json").write_text('{"seconds_per_sample": -1, "model_bytes": 1}')
     told = refused("try", TINY, *options, "--reference", tmp_path / "bad.json")
     assert "seconds_per_sample must be a finite number > 0" in told
-    assert "--clients must be" in refused("try", TINY, *options, "--clients", "0")
+    assert "'--clients': 0 is not in the range" in refused("try", TINY, *options, "--clients", "0")
     assert not (tmp_path / "out").exists()
 
 
