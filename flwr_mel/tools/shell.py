@@ -205,6 +205,8 @@ def bad_input(names: Mapping[str, str] | None = None) -> Iterator[None]:
         if isinstance(error.__cause__, OSError | MemoryError):
             stop(text.rstrip(".") + _remedy(error.__cause__), ENVIRONMENT)
         stop(text)
+    except KeyboardInterrupt:  # typer would end without a word
+        stop("interrupted", INTERRUPTED)
 
 
 # What answers are made of

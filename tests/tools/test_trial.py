@@ -163,7 +163,7 @@ def test_a_failing_app_ends_with_its_error(tmp_path):
     app = shutil.copytree(TINY, tmp_path / "app")
     server = app / "tinyapp" / "server.py"
     server.write_text(
-        server.read_text().replace("strategy.start(", "raise ValueError('no data today')\n    (")
+        server.read_text().replace("strategy =", "raise ValueError('no data today')\n    strategy =")
     )
     done = process("try", app, "--fleet", "paper", "--out", tmp_path / "out", "--clients", 4)
     assert done.returncode == 5, done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -196,12 +197,12 @@ class _Trial:
         with self._started(folder, "observe", 1, times=True) as process:
             process.wait()
         self._check(folder, process.returncode)
-        lines = (folder / "times.jsonl").read_text("utf-8").splitlines()
-        if not lines:
-            why = "no work was counted: the client needs mel_mod, and its replies num-examples"
+        times = folder / "times.jsonl"
+        if not times.exists():
+            why = "no work was counted: the app needs MelStrategy, mel_mod, and num-examples in its replies"
             shell.stop(f"{why}. The log: {folder / 'flower.log'}", shell.FAILED)
         # The median, because the first tasks load libraries and data.
-        each, sizes = zip(*map(json.loads, lines), strict=True)
+        each, sizes = zip(*map(json.loads, times.read_text("utf-8").splitlines()), strict=True)
         return Reference(median(each), median(sizes))
 
     def run(self, kind: str, rounds: int, enough: Callable[[CycleRecord], bool]) -> Run:
@@ -223,7 +224,7 @@ class _Trial:
         if not (records and enough(records[-1])):
             self._check(folder, process.returncode)
         if not records:
-            shell.stop("no round is on record: the app's server needs MelStrategy", shell.FAILED)
+            shell.stop(f"no round is on record. The log: {folder / 'flower.log'}", shell.FAILED)
         # Flower's node ids are new in every run. The process may have been further when it was ended.
         names = [device.name for device in read_fleet(self.where / "fleet.json")]
         for row in (row for record in records for row in record.learners if row.learner.isdecimal()):
@@ -238,15 +239,14 @@ class _Trial:
         self, folder: Path, kind: str, rounds: int, *, times: bool = False
     ) -> Iterator[subprocess.Popen[bytes]]:
         """Start a run; whatever happens, it does not run any more afterwards."""
+        if (folder / "flower.log").exists():
+            shutil.rmtree(folder)  # what an earlier run left, such as the app's checkpoints
         folder.mkdir(parents=True, exist_ok=True)
-        files = {name: folder / name for name in (RECORDS, "error.txt", "times.jsonl")}
-        for file in files.values():
-            file.unlink(missing_ok=True)
         job = {**self.job, "config": {**self.job["config"], _ROUNDS: rounds}}
-        job |= {"error": str(files["error.txt"]), "times": str(files["times.jsonl"]) if times else ""}
+        job |= {"error": str(folder / "error.txt"), "times": str(folder / "times.jsonl") if times else ""}
         path = os.pathsep.join(filter(None, [str(self.app), os.environ.get("PYTHONPATH", "")]))
         env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
-        env |= {FLEET: str(self.where / "fleet.json"), TRIAL: kind, RECORDED: str(files[RECORDS])}
+        env |= {FLEET: str(self.where / "fleet.json"), TRIAL: kind, RECORDED: str(folder / RECORDS)}
         # Each client has one CPU: more threads would slow each other down, and add in another order.
         env |= {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
         env |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
