@@ -1,13 +1,8 @@
-"""Fleets, the learners of one job together, in Python and in files: TOML for people, CSV for spreadsheets.
-
-docs/CLI.md describes both formats.
-"""
+"""Fleets, the learners of one job together, in Python and in TOML files; docs/CLI.md describes the format."""
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -97,6 +92,7 @@ class Fleet:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "learners", tuple(self.learners))
+        object.__setattr__(self, "shares", tuple(self.shares))
         if not self.learners:
             raise complain("learners", "at least one device", Phrase("an empty fleet"))
         seen: set[str] = set()
@@ -182,78 +178,40 @@ def _at(where: str) -> Iterator[None]:
 
 
 def read_fleet(path: str | Path) -> Fleet:
-    """Read a fleet from a ``.toml`` or ``.csv`` file.
+    """Read a fleet from a file; a missing one is named with its reason.
 
     Raises
     ------
     InputError
         Names the file, the device and the field.
     """
-    kind = Path(path).suffix.lower()
-    if kind not in (".toml", ".csv"):
-        raise complain("the file's name", "*.toml or *.csv", str(path), where=str(path))
     try:
         raw = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         hint = "Write an example with: flwr-mel fleet --paper --seed 0 > fleet.toml"
         got = Phrase(f"none: {getattr(error, 'strerror', None) or error}")
         raise complain("the fleet", "a file that can be read", got, hint, where=str(path)) from error
-    return parse_fleet(raw, str(path), csv_text=kind == ".csv")
+    return parse_fleet(raw, str(path))
 
 
-def parse_fleet(raw: bytes, file: str, *, csv_text: bool = False) -> Fleet:
-    """Parse the contents of a fleet file, UTF-8 text in TOML or CSV; errors name `file`."""
+def parse_fleet(raw: bytes, file: str) -> Fleet:
+    """Parse the contents of a fleet file, TOML in UTF-8; errors name `file`."""
     with _at(file):
         try:
-            text = raw.decode("utf-8-sig")
-            document = _csv_document(text) if csv_text else tomllib.loads(text)
-        except InputError:
-            raise
-        except (ValueError, RecursionError, csv.Error) as error:
-            kind = "valid CSV in UTF-8" if csv_text else "valid TOML in UTF-8"
-            raise complain("the text", kind, Phrase(str(error) or "nested tables")) from None
+            document = tomllib.loads(raw.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            rule, got = "valid TOML in UTF-8", Phrase(str(error) or "nested tables")
+            raise complain("the text", rule, got) from None
         return _fleet(document)
 
 
-def _csv_document(text: str) -> dict[str, Any]:
-    """Return the rows of a CSV file as the tables that a TOML file would have."""
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
-    cells = [[cell.strip() for cell in row] for row in rows if any(cell.strip() for cell in row)]
-    if not cells:
-        raise complain("the first line", "a header row", Phrase("an empty file"))
-    header, *rest = cells
-    _only(_KEYS, dict.fromkeys(header, Phrase("such a column")), "a column", "Commas separate columns.")
-    if len(set(header)) < len(header):
-        raise complain("the header", "one column per key", ",".join(header))
-    devices = []
-    for row in rest:
-        if len(row) != len(header):
-            got = Phrase(f"{len(row)} cells in {','.join(row)[:60]}")
-            raise complain("a row", f"{len(header)} cells, as many as the header", got)
-        given = {key: cell for key, cell in zip(header, row, strict=True) if cell}
-        devices.append({key: cell if key == "name" else _number(cell) for key, cell in given.items()})
-    return {"device": devices}
-
-
-def _number(cell: str) -> int | float | str:
-    """Return the number in a cell; text that is none stays, for the rule of its field to refuse."""
-    for kind in (int, float):
-        try:
-            return kind(cell)
-        except ValueError:
-            continue
-    return cell
-
-
-def _only(known: Sequence[str], given: Mapping[str, object], what: str, remedy: str = "") -> None:
+def _only(known: Sequence[str], given: Mapping[str, object], what: str) -> None:
     """Refuse unknown keys, with the nearest known one."""
     for key, value in given.items():
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f'Did you mean "{near[0]}"?' if near else f"Known: {', '.join(known)}."
-            raise complain(
-                key, f"left out, {what} of this name is not known", value, f"{hint} {remedy}".strip()
-            )
+            raise complain(key, f"left out, {what} of this name is not known", value, hint)
 
 
 def _fleet(document: Mapping[str, Any]) -> Fleet:
@@ -348,17 +306,6 @@ def write_fleet(fleet: Fleet, *, title: str = "") -> str:
     document["device"] = _entries(fleet)
     comment = "".join(f"# {line}\n" for line in (*title.splitlines(), _UNITS))
     return f"{comment}\n{tomli_w.dumps(document)}"
-
-
-def write_fleet_csv(fleet: Fleet) -> str:
-    """Return a fleet as CSV text. CSV has no place for a workload."""
-    rows = _entries(fleet)
-    text = io.StringIO()
-    used = [key for key in _KEYS if any(key in row for row in rows)]
-    writer = csv.DictWriter(text, used, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def _entries(fleet: Fleet) -> list[dict[str, Any]]:

@@ -55,7 +55,7 @@ def whole(text: str) -> int:
 
 _LEAST = "Smallest batch of a participating learner; 0: 100 per 60,000 samples, at most half an equal share."
 _MODE = "pl: the server ships the samples; fl: data stay with the learners. Default: the file's, else pl."
-FleetFile = Annotated[str, typer.Argument(metavar="FLEET", help="A .toml or .csv file; - is stdin (TOML).")]
+FleetFile = Annotated[str, typer.Argument(metavar="FLEET", help="A TOML file; - is stdin.")]
 SAMPLES = "Samples of the whole fleet per cycle, d."
 Energy = Annotated[float | None, limit("Joules per learner and cycle, instead of the file's limits.")]
 LeastBatch = Annotated[int, limit(_LEAST)]

@@ -63,7 +63,7 @@ def test_a_file_in_place_of_a_directory(a_run, tmp_path):
 def test_missing_files(tmp_path):
     none = tmp_path / "none.toml"
     assert_told(process("plan", none, *LIMITS), str(none), "No such file", "flwr-mel fleet --paper")
-    for args in (("fleet", tmp_path / "x" / "none.csv"), ("report", tmp_path / "none")):
+    for args in (("fleet", tmp_path / "x" / "none.toml"), ("report", tmp_path / "none")):
         said = refused(*args, code=ENVIRONMENT)
         assert str(args[1]) in said
         assert "No such file" in said
