@@ -27,9 +27,13 @@ def try_app(
     fleet: Annotated[str, typer.Option(help=f"{', '.join(BUILT_IN)}, or a fleet file.")],
     clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 20,
     rounds: Annotated[int, typer.Option(help="Rounds of the app as it is.", min=1)] = 20,
-    target_accuracy: Annotated[float | None, typer.Option(help="Default: the best that all reach.")] = None,
+    target_accuracy: Annotated[
+        float | None, typer.Option(help="Compared at. Default: the best that all reach.")
+    ] = None,
     best: Annotated[bool, typer.Option("--best", help='Add a run with cycle_time_s="best".')] = False,
-    reference: Annotated[Path | None, typer.Option(help="Default: that in OUT, or measured.")] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="What a sample takes. Default: OUT's, or measured.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the app's random numbers.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Results. Default: runs/APP-FLEET.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,

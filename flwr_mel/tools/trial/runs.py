@@ -22,7 +22,7 @@ import typer
 from flwr_mel._validate import Phrase, complain
 from flwr_mel.clientapp.virtual import FLEET, read_fleet, write_fleet
 from flwr_mel.devices import Measured
-from flwr_mel.records import CycleRecord, read_jsonl
+from flwr_mel.records import CycleRecord
 from flwr_mel.strategy import RECORDS as RECORDED
 from flwr_mel.strategy import TRIAL
 from flwr_mel.tools import shell
@@ -95,8 +95,9 @@ class Trial:
             while not over:
                 time.sleep(_PERIOD_S)
                 over = process.poll() is not None  # first, so that what is written before the end is read
-                for record in (list(read_jsonl(file)) if file.exists() else [])[len(records) :]:
-                    records.append(record)
+                lines = file.read_text("utf-8").split("\n") if file.exists() else []
+                for line in lines[len(records) : -1]:  # the last is empty, or half written
+                    records.append(record := CycleRecord.from_dict(json.loads(line)))
                     learned = [f"{k} {x:.4f}, " for k, x in record.metrics.items() if "acc" in k.lower()][:1]
                     spent = f"{record.clock_s:.4g} s, {record.total_energy_j:.4g} J"
                     typer.echo(f"{name}, round {record.cycle}: {''.join(learned)}{spent}", err=True)
