@@ -28,7 +28,7 @@ from flwr_mel import wire
 from flwr_mel._text import last_error, printable
 from flwr_mel.cycle.average import weighted_average
 from flwr_mel.cycle.reports import Words
-from flwr_mel.cycle.settle import Reply, Update
+from flwr_mel.cycle.settle import Kind, Reply, Update
 from flwr_mel.cycle.updates import Rejected, decode
 from flwr_mel.probes import Probes
 from flwr_mel.strategy import MelStrategy as Common
@@ -36,6 +36,12 @@ from flwr_mel.strategy import MelStrategy as Common
 Results = list[tuple[ClientProxy, FitRes]]
 Failures = list[tuple[ClientProxy, FitRes] | BaseException]
 _AT_ONCE = 64
+#: What Flower's texts mean that stand for error codes of the Message API.
+_TEXTS = {
+    "Node Unavailable": Kind.OFFLINE,
+    "Message Unavailable": Kind.LATE,
+    "Expected one Message but got: 0": Kind.LATE,
+}
 
 
 class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base class's
@@ -89,7 +95,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         for client, result in results:
             came.setdefault(client.cid, result)
         replies = {
-            cid: _read(came[cid], proxy) if cid in came else Reply(error=proxy.failure or "no reply")
+            cid: _read(came[cid], proxy) if cid in came else _failure(proxy)
             for cid, proxy in self._sent.items()
         }
 
@@ -245,6 +251,13 @@ def _answer(client: ClientProxy, cycle: int, timeout_s: float) -> Words | None:
 def views(parameters: Parameters) -> dict[str, Any]:
     """Return views of the arrays, by their position."""
     return {str(i): decode(str(i), data) for i, data in enumerate(parameters.tensors)}
+
+
+def _failure(proxy: TaskProxy) -> Reply:
+    """Return why there is no result: the classic API passes on Flower's texts, not its error codes."""
+    kind = next((kind for text, kind in _TEXTS.items() if text in proxy.failure), Kind.FAILED)
+    kind = kind if proxy.failure else Kind.LATE
+    return Reply(error=proxy.failure if kind is Kind.FAILED else kind.value, kind=kind)
 
 
 def _read(result: FitRes, proxy: TaskProxy) -> Reply:

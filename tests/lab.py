@@ -1,4 +1,4 @@
-"""A fleet in one process on a virtual clock: real strategies, the real mod, the real loader, scripted clients.
+"""A fleet in one process on a virtual clock: real strategies, real mod and loader, scripted clients.
 
 A client's app is one of `WORKS`: it follows its task as projects do, or does not. What it really did is
 counted where it does it (`Done`), so that records can be compared with it. A `World` has the clients and what
@@ -30,7 +30,7 @@ from tests.clock import Clock
 
 #: Node ids are far from the numbers of the clients.
 FIRST = 1001
-KEY, BATCH = "local-epochs", 16
+KEY, BATCH, STEPS = "local-epochs", 16, 8
 MODEL = np.zeros(2, np.float32)
 _GIVEN = ArrayRecord({"w": Array(MODEL)})
 _MOVED = ArrayRecord({"w": Array(MODEL + 1)})
@@ -39,9 +39,9 @@ _ERRORS = {
     0: "unknown",
     1: "the ClientApp could not be loaded",
     2: "the ClientApp raised an exception",
-    3: "Message Unavailable: expired",
-    4: "Reply Unavailable: expired",
-    5: "Node Unavailable",
+    3: "Error: Message Unavailable - The requested message could not be found",
+    4: "Error: Reply Message Unavailable - The reply message has expired.",
+    5: "Error: Node Unavailable - The destination node failed to report a heartbeat",
     6: "the mod's precondition failed",
     7: "the FAB is not valid",
     8: "the ClientApp stopped responding",
@@ -65,15 +65,15 @@ class Asked:
 
 
 def over_loader(asked, epochs):
-    """Train on batches of `Assignment.loader`; only indices are drawn, nothing is computed."""
+    """Train on batches of `Assignment.loader`."""
     client = asked.client
     loader = asked.task().loader(client.loader)
     used = 0
     for _ in range(epochs):
         drawn = 0
-        for batch in loader.batch_sampler:
-            client.works(len(batch))
-            drawn += len(batch)
+        for batch in loader:
+            client.works(batch)
+            drawn += batch
         used = max(used, drawn)
     return used
 
@@ -92,11 +92,11 @@ def until_over(asked):
     epochs, used = task.epochs, 0
     for _ in range(epochs):
         for start in range(0, rows, BATCH):
-            left = getattr(task, "seconds_left", None)
-            if used and left is not None and left <= 0:
+            if task.seconds_left <= 0 and used:
                 return min(used, rows)
             size = min(BATCH, rows - start)
             asked.client.works(size)
+            task.trained(size)
             used += size
     return rows
 
@@ -109,15 +109,17 @@ def whole(asked, epochs):
 
 def steps(asked):
     """`max_steps`, whatever the epochs are."""
-    client, left = asked.client, 8
+    client, done = asked.client, 0
     loader = asked.task().loader(client.loader)
-    while left > 0:
-        left -= 1  # also for a loader without a batch
-        for batch in loader.batch_sampler:
-            client.works(len(batch))
-            left -= 1
-            if left <= 0:
+    while done < STEPS:
+        before = done
+        for batch in loader:
+            client.works(batch)
+            done += 1
+            if done == STEPS:
                 break
+        if done == before:
+            break
     return client.held
 
 
@@ -212,7 +214,8 @@ class Client:
     @property
     def loader(self):
         if self._loader is None:
-            self._loader = DataLoader(range(self.held), batch_size=BATCH)
+            # A batch is its number of samples: nothing is computed.
+            self._loader = DataLoader(range(self.held), batch_size=BATCH, collate_fn=len)
         return self._loader
 
     def works(self, samples):
@@ -229,6 +232,13 @@ class Client:
         return done.used
 
     @property
+    def own_work(self):
+        """Samples that its app draws in a round of its own."""
+        batches = [min(BATCH, self.held - at) for at in range(0, self.held, BATCH)]
+        steps = sum((batches * STEPS)[:STEPS])
+        return steps if self.work == "steps" else self.own * self.held
+
+    @property
     def config(self):
         return {} if self.work in HARD_CODED else {KEY: self.own}
 
@@ -237,7 +247,7 @@ class LabMod(MelMod):
     """The real mod; the lab says how the client describes itself."""
 
     def __init__(self, client):
-        super().__init__({})
+        super().__init__({}, clock=client.world.clock.read)
         self.client = client
 
     def words(self, context, cycle):
@@ -420,7 +430,7 @@ class Proxy(ClientProxy):
         done = world.begins(client, ins.config)
         if done.fate is not None:
             world.clock.spend(0.1)
-            raise RuntimeError(_ERRORS.get(done.fate, "no reply"))
+            raise ValueError(_ERRORS.get(done.fate, "Expected one Message but got: 0"))
         result = self.app.fit(FitIns(ins.parameters, dict(ins.config)))
         done.took_s = world.clock.now - done.start_s
         return result

@@ -75,8 +75,7 @@ class TaskSampler(Sampler[int]):
             left_out = self.drawn > 0 and len(batch) <= self._tail
             least = 0 if self.drawn else len(batch) if first else LEAST
             ahead = 0 if self.received is None else self.drawn - self.received
-            room = len(batch) if left_out else max(least, min(len(batch), call.room() - ahead))
-            kept = batch[: int(room)]
+            kept = batch[: int(max(least, min(len(batch), call.room() - ahead)))]
             if len(kept) == 1 < len(batch):  # BatchNorm cannot train on one sample
                 kept = []
             self.drawn += len(kept)

@@ -79,6 +79,8 @@ class Behaviour:
     ----------
     own_epochs, held : int
         The project's own number of epochs, and the samples that the client was seen to hold.
+    own_drawn : float
+        Samples in all epochs of the project's own work, as counted.
     reads, chooses, stops : bool
         Whether its app reads its epochs, chooses samples through `Assignment`, and can stop in time.
     own_tasks : int
@@ -87,6 +89,7 @@ class Behaviour:
 
     own_epochs: int | None = None
     held: int | None = None
+    own_drawn: float | None = None
     reads: bool | None = None
     chooses: bool | None = None
     stops: bool | None = None
@@ -106,21 +109,19 @@ class Behaviour:
         """
         if report.train_s is None:  # there was no mod
             return self
-        own, done = report.own_epochs or self.own_epochs, report.epochs_done
+        own, done = report.own_epochs or self.own_epochs, None if report.stopped else report.epochs_done
         reads = self.reads if report.read is None else report.read
-        asked = epochs or own
-        follows = True
-        if done is not None and asked is not None and not report.stopped:
-            follows = asked / _SAME_EPOCHS <= done <= max(asked * _SAME_EPOCHS, asked + 1)
-        if done is not None and (own is None or reads is False) and (not epochs or not follows):
+        if done is not None and (own is None or (reads is False and not epochs)):
             own = max(round(done), 1)
-        if not follows and reads is not False:
-            own_tasks = _OWN_TASKS
-        else:
-            own_tasks = max(self.own_tasks - (not epochs), 0)
+        asked = epochs if epochs and reads is not False else own
+        own_tasks = max(self.own_tasks - (not epochs), 0)
+        if done is not None and asked is not None:
+            followed = asked / _SAME_EPOCHS <= done <= max(asked * _SAME_EPOCHS, asked + 1)
+            own_tasks = own_tasks if followed else _OWN_TASKS
         return Behaviour(
             own_epochs=own,
             held=report.held or self.held or report.used or whole(examples),
+            own_drawn=self.own_drawn if epochs or done is None else report.drawn,
             reads=reads,
             chooses=report.used is not None,
             stops=report.stops,
@@ -152,8 +153,8 @@ class Patience:
         return Patience(tries, cycle + 1 + min(2**tries, _LONGEST_PAUSE), slow)
 
     def heard(self) -> Patience:
-        """Return the patience after a sign of life."""
-        return self if self.slow or not self.until else replace(self, until=0)
+        """Return the patience after a sign of life, which says nothing about a second task without a reply."""
+        return self if self.slow or self.tries > 1 else replace(self, until=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +203,9 @@ class Learner:
 
     @property
     def own_work(self) -> float | None:
-        """Samples in all epochs of the project's own work."""
-        return None if self.data is None else (self.behaviour.own_epochs or 1) * self.data
+        """Samples in all epochs of the project's own work, as counted or as it follows from its epochs."""
+        own_epochs = self.behaviour.own_epochs or 1
+        return self.behaviour.own_drawn or (None if self.data is None else own_epochs * self.data)
 
     @property
     def own_s(self) -> float | None:

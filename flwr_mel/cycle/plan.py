@@ -32,6 +32,7 @@ from flwr_mel.solvers.rate import best_round
 
 #: Reasons that another round time, or a faster client, would remove.
 _SLOW = (Reason.DEADLINE, Reason.MIN_BATCH_TIME)
+_NO_PLAN = "the samples of this round do not fit, see the notes of the round"
 #: What a client does that offers all its samples to `Assignment`.
 ALL_SAMPLES = MAX_COUNT
 
@@ -118,7 +119,7 @@ class _Job:
             self.record.notes.append(f"no client gets a plan in this round: {infeasible}")
         for x in self.those(chosen, Do.PLAN):
             if x.key not in found:
-                self.skip(x, "; ".join(self.record.notes) or "its smallest task does not fit")
+                self.skip(x, _NO_PLAN if self.record.notes else "its smallest task does not fit")
         return found
 
     def _time(
@@ -309,8 +310,7 @@ class _Job:
             row.samples = samples if samples < ALL_SAMPLES else 0  # not known before the reply
         else:
             row.epochs = own if self.population.follows is Follows.SAMPLES else 1
-            row.samples = min(options.least_samples, len(options.shards or ()) or ALL_SAMPLES)
-            row.samples = min(row.samples, x.data or row.samples)
+            row.samples = self._small(x)
         row.outcome, row.stop_after_s = Outcome.FAILED, self._stop_after_s(x, do)
         return Task(
             x.identity.node,
@@ -323,6 +323,11 @@ class _Job:
             shard=shard,
             seconds=row.stop_after_s,
         )
+
+    def _small(self, x: Learner) -> int:
+        """Return the samples of a small first task."""
+        there = ALL_SAMPLES if self.options.shards is None else len(self.options.shards)
+        return min(self.options.least_samples, there, x.data or there)
 
     def _seconds_known(self) -> float:
         """Return T; with "best" and no plan in this round, that of the last one."""
@@ -353,7 +358,7 @@ class _Job:
         cut = {key: order[end - allocated[key].samples : end] for key, end in zip(planned, ends, strict=True)}
         for place, x in enumerate(self.those(learners, Do.SMALL)):
             rows = np.random.default_rng([options.seed, cycle, place]).permutation(len(options.shards))
-            cut[x.key] = rows[: options.least_samples]
+            cut[x.key] = rows[: self._small(x)]
         return cut
 
     def after(self, tasks: Sequence[Task]) -> State:
@@ -394,7 +399,7 @@ def _waiting(learners: Sequence[Learner]) -> bool:
 def _check_workable(state: State, options: Options, learners: Sequence[Learner], job: _Job) -> None:
     """Raise if the given T is too short for every client and no task was ever planned."""
     able = job.those(learners, Do.SKIP)
-    if options.time_s is None or state.planned or not able or len(able) < len(learners):
+    if options.time_s is None or state.trained or not able or len(able) < len(learners):
         return
     known = [x for x in able if x.estimate is not None]
     if len(known) < len(able) or _waiting(learners):

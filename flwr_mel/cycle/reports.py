@@ -188,6 +188,16 @@ class Report:
             words.get(wire.VIRTUAL) == 1,
         )
 
+    def with_examples(self, examples: object) -> Report:
+        """Return the report with the app's number of examples where a task was cut and nothing was counted.
+
+        Fewer examples than were chosen are the first epoch up to the cut.
+        """
+        claimed = whole(examples)
+        if not self.stopped or self.drawn is not None or not self.used or not claimed:
+            return self
+        return replace(self, used=claimed, drawn=float(claimed)) if claimed < self.used else self
+
     @property
     def epochs_done(self) -> float | None:
         """Epochs over the chosen samples, as counted at the loader."""

@@ -132,7 +132,7 @@ def settle(
     record = replace(record, learners=[replace(row) for row in record.learners], notes=list(record.notes))
     asked = record.asked
     came = {row.node: replies.get(row.node, _NONE_CAME) for row in asked}
-    reports = {node: Report.parse(x.words) for node, x in came.items()}
+    reports = {node: Report.parse(x.words).with_examples(x.examples) for node, x in came.items()}
     good = _checked(record, came, reports, model, options)
     times = _times(came, reports)
     # In the first round the processes of the clients are only starting.
@@ -253,7 +253,8 @@ def _learned(
         estimate = None if x.estimate is None else x.estimate.missed()
         return replace(x, estimate=estimate, patience=x.patience.after(record.cycle, slow=False))
     row.train_s, row.round_trip_s = report.train_s, None if x.identity.simulated else reply.round_trip_s
-    row.samples_used, row.epochs_done = report.used, report.epochs_done
+    uncounted = report.stopped and report.drawn is None
+    row.samples_used, row.epochs_done = None if uncounted else report.used, report.epochs_done
     if row.outcome is not Outcome.USED:
         return x
     seconds = reply.round_trip_s or report.train_s
@@ -262,6 +263,8 @@ def _learned(
         seconds = report.train_s + (0.0 if report.virtual else overhead_s)
     if report.virtual and report.joules is not None:
         row.energy_j = report.joules
+    if x.data is None and report.held and not row.baseline:
+        row.samples = min(row.samples, report.held)  # it was planned without knowing its data
     epochs = 0 if row.baseline else row.epochs
     behaviour = x.behaviour if options.shards else x.behaviour.after(report, epochs, reply.examples)
     x = replace(x, behaviour=behaviour)
@@ -269,18 +272,18 @@ def _learned(
         return x
     if row.baseline or not row.time_s:
         row.time_s = seconds
-    in_time = not record.cycle_time_s or seconds <= record.cycle_time_s
-    return replace(
-        x,
-        estimate=_estimated(x, row, report, seconds, options),
-        patience=Patience() if in_time else x.patience,
-    )
+    if record.cycle_time_s and seconds > record.cycle_time_s:
+        patience = x.patience.after(record.cycle, slow=True) if x.patience.slow else x.patience
+    else:
+        patience = Patience()
+    return replace(x, estimate=_estimated(x, row, report, seconds, options), patience=patience)
 
 
 def _estimated(x: Learner, row: LearnerRecord, report: Report, seconds: float, options: Options) -> Estimate:
     """Return the estimate after a task that took these seconds."""
     epochs, samples = _done(x, row, report)
-    work = report.drawn or epochs * samples
+    # Of a task that was cut without counting, one epoch is sure.
+    work = report.drawn or (1 if report.stopped else epochs) * samples
     learning = options.learning(declared=x.profile.costs is not None, stops=bool(x.behaviour.stops))
     if x.estimate is None:
         first = options.learning(declared=False) or Estimation()
@@ -323,7 +326,7 @@ def _work(record: CycleRecord, learned: Sequence[Learner], reports: Mapping[str,
         own += x.own_work
         if row.outcome is not Outcome.USED:
             continue
-        if report.drawn is None and (b.reads is None or b.chooses is None):
+        if report.drawn is None and (b.reads is None or b.chooses is None or report.stopped):
             return None
         epochs, samples = _done(x, row, report)
         done += epochs * samples

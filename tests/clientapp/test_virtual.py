@@ -1,17 +1,21 @@
 """On a virtual fleet the mod prices what the app did, and no clock matters."""
 
 import json
+import os
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
 from flwr_mel import Device, Measured, wire
 from flwr_mel.clientapp import Assignment, MelMod
 from flwr_mel.clientapp.virtual import FLEET, device_of, price, read_fleet, write_fleet
 from tests.clientapp.tools import BASELINE, TASK, call, classic_call, context, probe, task_message
+from tests.search import examples
 
 DATA = TensorDataset(torch.arange(100))
 PI = Measured(0.5, 0.25, 3.0, 2.0, 1.0, 8.0, energy_limit_j=900.0, name="pi")
@@ -234,3 +238,43 @@ def test_a_client_without_partition_id_is_an_error():
     del nowhere.node_config["partition-id"]
     with pytest.raises(ValueError, match=r"FLWR_MEL_FLEET is set, but .* no partition-id"):
         call(lambda m, c: None, TASK, nowhere)
+
+
+@examples(150)
+@given(
+    epochs=st.integers(1, 4),
+    samples=st.integers(1, 40),
+    size=st.integers(1, 16),
+    drop_last=st.booleans(),
+    costs=st.tuples(st.floats(0.01, 2), st.just(0.0) | st.floats(0, 2), st.floats(0, 5)),
+    seconds=st.floats(0, 200),
+)
+def test_every_cut_keeps_the_time_and_gives_each_epoch_a_batch(
+    epochs, samples, size, drop_last, costs, seconds
+):
+    device, sizes = Measured(*costs, 0, 0, 0), []
+    write_fleet(os.environ[FLEET], [device])
+
+    def work(message, ctx):
+        task = Assignment.from_message(message)
+        loader = task.loader(DataLoader(DATA, size, drop_last=drop_last))
+        for _ in range(task.epochs):
+            sizes.append([len(rows) for (rows,) in loader])
+
+    words = {**TASK, wire.EPOCHS: epochs, wire.SAMPLES: samples, wire.SECONDS: seconds}
+    report = call(work, words)
+    drawn, used = report[wire.SAMPLES_DRAWN], report[wire.SAMPLES_USED]
+    received = sum(map(sum, sizes))
+    assert pay(report) == price(device, drawn, used)
+    assert received <= drawn <= epochs * samples
+    assert used == (min(samples, drawn) if wire.STOPPED in report else samples)
+    assert (wire.STOPPED in report) == (drawn < epochs * samples)
+    assert all(sizes)
+    if size > 1 and samples > 1:
+        assert min(map(min, sizes)) > 1
+    # The first batch, and two samples in every later epoch, are done in any case.
+    least = min(size, samples) + (epochs - 1) * min(2, samples)
+    rounding = 1e-6 + 2 * (epochs - 1) * device.c1  # the two samples may be new ones
+    assert report[wire.TRAIN_SECONDS] <= max(seconds, price(device, least, least)[0]) + rounding
+    if price(device, epochs * samples, samples)[0] <= seconds:
+        assert wire.STOPPED not in report

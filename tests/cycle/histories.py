@@ -66,12 +66,9 @@ class History:
     resumes_after: int | None = None
     #: Whether the last client needs more than T for any task.
     hopeless: bool = False
+    #: Whether T must be kept: honest clients whose speed does not change, all of them in every round.
+    steady: bool = False
     seed: int = 0
-
-    @property
-    def steady(self):
-        """Whether T must be kept: honest clients whose speed does not change, all in every round."""
-        return not self.events and not self.sampled and all(c["work"] in HONEST for c in self.clients)
 
 
 class Seeded:
@@ -145,7 +142,7 @@ def drawn(pick):
     wobble = tuple(d is not None and pick.chance(0.3) for d in declares)
     sampled, events, resumes = {}, (), None
     if not calm:
-        hangs = options["rounds"].deadline_slack is not None and not simulated
+        hangs = _ends_at_a_deadline(api, options, simulated)
         events = tuple(_events(pick, len(clients), rounds, clients, hangs=hangs))
         if pick.chance(0.4):
             share = pick.one(0.3, 0.6, 0.8)
@@ -168,8 +165,14 @@ def drawn(pick):
         events=events,
         resumes_after=resumes,
         hopeless=hopeless,
+        steady=calm,
         seed=pick.whole(0, 999),
     )
+
+
+def _ends_at_a_deadline(api, options, simulated):
+    """Whether a client that hangs costs a round no more than a deadline."""
+    return api == "message" and not simulated and options["rounds"].deadline_slack is not None
 
 
 def _clients(pick, number, *, calm):
@@ -467,14 +470,15 @@ def _consistent(run, record):
 
 def _counted(run, record):
     """What the record says of a client's work is what the client did."""
-    world, used, own, every = run.world, 0, 0, 0
+    world, used, own, every, nominal = run.world, 0, 0, 0, 0
     for row in record.learners:
         client = world.clients[int(row.node) - 1001]
         done = world.done.get((record.cycle, client.k))
-        every += client.own * client.held
+        every += client.own_work
         if done is None:
             continue
-        own += client.own * client.held
+        own += client.own_work
+        nominal += client.own * client.held
         if str(row.outcome) != "used":
             continue
         used += done.drawn
@@ -485,12 +489,14 @@ def _counted(run, record):
                 yield "a client's counted work is wrong", text
         cut = row.samples_used is not None and row.epochs_done is not None
         if done.work in HONEST and row.epochs and not cut:
-            planned = row.epochs * row.samples
+            # Before its first task the server may not know how many samples it holds.
+            known = done.work == "shard" or any(n < record.cycle and k == client.k for n, k in world.done)
+            planned = row.epochs * (row.samples if known else min(row.samples, client.held))
             if abs(planned - done.drawn) > 2 * row.epochs + 0.01 * planned:
                 text = f"round {record.cycle}, client {client.k} ({done.work}): {planned}, did {done.drawn}"
                 yield "planned work is not the work of an honest client", text
     if record.work is not None and own and not run.world.history.options.get("shards"):
-        near = [abs(record.work * x - used) <= 0.05 * x + 4 for x in (own, every)]
+        near = [abs(record.work * x - used) <= 0.05 * x + 4 for x in (own, every, nominal)]
         if not any(near):
             works = ", ".join(sorted({x.work for (n, _), x in world.done.items() if n == record.cycle}))
             yield (
@@ -536,7 +542,7 @@ def _trusts_honest_clients(history, run):
                 break
             tasks += str(row.outcome) == "used"
             skipped += not row.asked
-            if skipped > PATIENCE and _fits_easily(history, client):
+            if skipped > PATIENCE and _fits_easily(record, client):
                 yield "an honest client that fits is skipped", f"round {record.cycle}: {row.reason}"
                 break
 
@@ -548,7 +554,7 @@ def _asks_silent_clients_seldom(history, run):
         first = next(
             (n for n in range(1, 5) if all((m, k) in silent for m in range(n, history.rounds + 1))), None
         )
-        if first is None or history.options["rounds"].deadline_slack is None or history.simulated:
+        if first is None or not _ends_at_a_deadline(history.api, history.options, history.simulated):
             continue
         asked = sum(n >= first and j == k for n, j in run.world.done)
         if asked > ASKED:
@@ -566,7 +572,6 @@ def _plans_repaired(history, run):
     for spec, client in zip(history.clients, run.world.clients, strict=True):
         if spec["work"] not in REPAIRED:
             continue
-        fits = _fits_easily(history, client)
         took_part = skipped = 0
         for record in run.records:
             row = next((x for x in record.learners if int(x.node) - 1001 == client.k), None)
@@ -577,17 +582,16 @@ def _plans_repaired(history, run):
                 break
             if not row.asked:
                 skipped += 1
-                if skipped > PATIENCE and fits and "follow" in row.reason:
+                if skipped > PATIENCE and _fits_easily(record, client) and "follow" in row.reason:
                     yield "a repaired client stays skipped", f"round {record.cycle}: {row.reason}"
                     break
             elif str(row.outcome) == "used":
                 took_part, skipped = took_part + 1, 0
 
 
-def _fits_easily(history, client):
-    time_s = history.options["cycle_time_s"]
-    least = client.fixed_s + client.pace * min(client.held, 32)
-    return not isinstance(time_s, float) or 3 * least < time_s
+def _fits_easily(record, client):
+    """Whether the round's T leaves a third of itself beside the client's smallest task."""
+    return 1.5 * (client.fixed_s + client.pace * min(client.held, 32)) < record.cycle_time_s
 
 
 def _errors_change_nothing(history, run):
@@ -690,7 +694,8 @@ def show(seed):
         took = run.world.seconds(record.cycle)
         took = "no reply" if took is None else f"{took:.3g} s"
         print(
-            f"\nround {record.cycle}: {record.status}, T {record.cycle_time_s:.3g}, {took}, work {record.work}"
+            f"\nround {record.cycle}: {record.status}, T {record.cycle_time_s:.3g}, took {took}, "
+            f"work {record.work}"
         )
         for row in record.learners:
             done = run.world.done.get((record.cycle, int(row.node) - 1001))
