@@ -100,7 +100,8 @@ def draw(results: dict[str, Any], path: Path) -> None:
     with style():
         figure, ((axes,),) = canvas(1, 1, width=7.0, height=2.4)
         for place, (fleet, colour) in enumerate(zip(BUILT_IN, colours, strict=True)):
-            shares = [1 / (gain(results[name].get(fleet, {}).get("runs"), "seconds") or 1) for name in names]
+            gains = [gain(results[name].get(fleet, {}).get("runs"), "seconds") for name in names]
+            shares = [1 / gained if gained else 0.0 for gained in gains]
             rows = [k + 0.27 * place for k in range(len(names))]
             axes.barh(rows, [100 * share for share in shares], height=0.24, label=fleet, color=colour)
         axes.axvline(100, color="#999999", linewidth=1)

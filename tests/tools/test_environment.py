@@ -87,7 +87,7 @@ def test_a_reader_that_leaves_early_is_no_error(paper, more):
 
 
 def test_errors_for_a_reader_that_has_left_keep_their_code(tmp_path):
-    words = " ".join(f"'{word}'" for word in command("plan", "fleet.txt", *LIMITS))
+    words = " ".join(f"'{word}'" for word in command("plan", "fleet.toml", *LIMITS, "--staleness", "x"))
     done = shell(["bash", "-o", "pipefail", "-c", f"(sleep 0.5; exec {words}) 2>&1 | true"], cwd=tmp_path)
     assert done.returncode == 2
 
