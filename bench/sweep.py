@@ -20,8 +20,8 @@ from mel_simulation.scenario.job import batch_size, dataset_of
 from mel_simulation.scenario.network import initial_weights, train
 from mel_simulation.sweep.cells import Cell, read_sweep
 from mel_simulation.sweep.results import Results
+from mel_simulation.sweep.rounds import rounds
 from mel_simulation.sweep.run import sweep
-from mel_simulation.sweep.schedule import PlannedCycle, plan_cycles
 
 from bench.tables import arguments, save
 
@@ -78,7 +78,7 @@ def measure(scratch: Path, data_dir: str, cycles: int) -> dict[str, float]:
 
     sweep(cells, Results(scratch / "out"), show)
     end = time.perf_counter()
-    trainings = [_jobs(plan_cycles(cell)) for cell in cells]
+    trainings = [_jobs(cell) for cell in cells]
     # Not forked: torch's threads do not survive that. No process begins before all are ready.
     with multiprocessing.get_context("spawn").Pool(workers, _ready, (cells[0],)) as processes:
         processes.map(_warm, range(4 * workers), chunksize=1)
@@ -95,8 +95,9 @@ def measure(scratch: Path, data_dir: str, cycles: int) -> dict[str, float]:
     }
 
 
-def _jobs(cycles: list[PlannedCycle]) -> list[Job]:
-    return [(t.epochs, t.samples, t.seed) for cycle in cycles for t in cycle.tasks]
+def _jobs(cell: Cell) -> list[Job]:
+    untrained = rounds(cell, lambda _, __, weights: weights)
+    return [(t.epochs, t.samples, t.seed) for tasks, _, _ in untrained for t in tasks]
 
 
 _cell: list[Cell] = []

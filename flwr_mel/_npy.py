@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+#: numpy has no bfloat16, the upper half of a float32: it reads such arrays as two opaque bytes.
+BFLOAT16 = np.dtype("V2")
 _MAGIC = b"\x93NUMPY"
 #: Format versions by how many bytes the header's length takes.
 _LENGTH_BYTES = {b"\x01\x00": 2, b"\x02\x00": 4, b"\x03\x00": 4}
@@ -69,3 +71,20 @@ def write_npy(array: npt.NDArray[Any]) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
+
+
+def wide(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array of numbers in double precision, as a copy."""
+    if array.dtype == BFLOAT16:
+        array = np.left_shift(array.view(np.uint16), 16, dtype=np.uint32).view(np.float32)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def narrow(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return what `wide` returned in the nearest values of a type."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        if dtype == BFLOAT16:
+            bits = np.asarray(array, np.float32).view(np.uint32)
+            return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16).view(BFLOAT16)
+        # numpy's functions turn an array without dimensions into a plain number.
+        return np.asarray(array if dtype.kind in "fc" else np.rint(array)).astype(dtype)

@@ -6,16 +6,21 @@ A cycle of the paper is a round of Flower, and a learner is a client.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from flwr_mel._text import printable
+from flwr_mel._text import error_line, printable
 from flwr_mel._validate import complain, count, number
+
+log = logging.getLogger("flwr.mel")
+#: How every line of `JsonlWriter` begins.
+_BEGIN = b'{"cycle": '
 
 
 class Outcome(StrEnum):
@@ -249,7 +254,8 @@ class JsonlWriter:
     ----------
     path : path
         The file; its directory is created. New lines are added to an existing file. A line that a crash cut
-        off is dropped, and a resumed training drops the lines of the rounds that it repeats.
+        off is dropped, and a resumed training drops the lines of the rounds that it repeats. Damaged lines
+        stay where they are.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -261,72 +267,99 @@ class JsonlWriter:
             raise complain(
                 "JsonlWriter's path", "a file that can be written", str(self.path), f"{error}."
             ) from error
-        self._cut(self._lines())
+        lines = self._lines()
+        if lines and not any(cycle for cycle, _, _ in lines):
+            rule = "a new file, or one of cycle records"
+            raise complain("JsonlWriter's path", rule, str(self.path), "Give another.")
+        for number_, (cycle, _, _) in enumerate(lines, start=1):
+            if not cycle:
+                log.warning("%s, line %d is damaged: it stays as it is", self.path, number_)
+
+    def __repr__(self) -> str:
+        """Return what to write in Python, for the messages about a callback."""
+        return f"JsonlWriter({str(self.path)!r})"
 
     def __call__(self, record: CycleRecord) -> None:
         """Write one record."""
         line = (json.dumps(record.as_dict(), allow_nan=False) + "\n").encode()
-        with self.path.open("ab", buffering=0) as file:
-            end, rest = file.tell(), memoryview(line)
-            try:
-                while rest:
-                    rest = rest[file.write(rest) :]
-                os.fsync(file.fileno())
-            except OSError:
-                os.truncate(self.path, end)  # half a line would spoil the next one
-                raise
+        try:
+            with self.path.open("a+b", buffering=0) as file:
+                end = file.seek(0, os.SEEK_END)
+                if end and not _closed(file, end):
+                    end = max((last for _, _, last in self._lines()), default=0)
+                    file.truncate(end)
+                    line = line if not end or _closed(file, end) else b"\n" + line
+                rest = memoryview(line)
+                try:
+                    while rest:
+                        rest = rest[file.write(rest) :]
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(end)  # half a line would spoil the next one
+                    raise
+        except OSError as error:
+            error.filename = error.filename or str(self.path)
+            raise
 
     def resume(self, cycle: int) -> None:
-        """Drop the last lines if they are of later cycles, which a resumed training repeats."""
-        lines = self._lines()
-        while lines and lines[-1][0] > cycle:
-            lines.pop()
-        self._cut(lines)
+        """Drop the last lines of later cycles, which a resumed training repeats."""
+        end = self.path.stat().st_size
+        for found, start, _ in reversed(self._lines()):
+            if found > cycle:
+                end = start
+            elif found:
+                break
+        os.truncate(self.path, end)
 
-    def _lines(self) -> list[tuple[int, int]]:
-        """Return cycle and end of each line, up to one that is cut off."""
+    def _lines(self) -> list[tuple[int, int, int]]:
+        """Return cycle, start and end of each line; cycle 0: it is damaged. A line cut off is none."""
         found, end = [], 0
         with self.path.open("rb") as file:
             for line in file:
+                start, end = end, end + len(line)
                 try:
-                    cycle = int(json.loads(line)["cycle"])
+                    cycle = max(int(json.loads(line)["cycle"]), 0)
                 except (ValueError, LookupError, TypeError):
                     cycle = 0
-                if not cycle or not line.endswith(b"\n"):
-                    break
-                end += len(line)
-                found.append((cycle, end))
-            if not found and file.read(1):
-                rule = "a new file, or one of cycle records"
-                raise complain("JsonlWriter's path", rule, str(self.path), "Give another.")
+                if cycle or line.endswith(b"\n") or not line.startswith(_BEGIN[: len(line)]):
+                    found.append((cycle, start, end))
         return found
 
-    def _cut(self, lines: list[tuple[int, int]]) -> None:
-        """Truncate the file after these lines."""
-        end = lines[-1][1] if lines else 0
-        if end < self.path.stat().st_size:
-            os.truncate(self.path, end)
+
+def _closed(file: BinaryIO, end: int) -> bool:
+    """Whether the line that ends here is whole."""
+    file.seek(end - 1)
+    return file.read(1) == b"\n"
 
 
 def read_jsonl(path: str | os.PathLike[str]) -> Iterator[CycleRecord]:
-    """Read records back. A last line cut off by a crash is left out; a broken one elsewhere is an error.
+    """Read records back. A last line cut off by a crash is left out, a damaged one with a warning.
 
     Parameters
     ----------
     path : path
         Written by `JsonlWriter`.
     """
-    lines = Path(path).read_text(encoding="utf-8").split("\n")
+    lines, found = Path(path).read_bytes().split(b"\n"), False
+    problem: tuple[int, Exception] | None = None
     for number_, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            yield CycleRecord.from_dict(json.loads(line))
-        except (ValueError, TypeError, KeyError) as error:
-            if number_ == len(lines):
-                return
-            where = f"{path}, line {number_}"
-            raise complain("the line", "a cycle record", line, f"{error}.", where=where) from None
+            record = CycleRecord.from_dict(json.loads(line))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            if number_ < len(lines):
+                problem = problem or (number_, error)
+                log.warning(
+                    "%s, line %d is left out, as it is damaged: %s", path, number_, error_line(error, 200)
+                )
+        else:
+            found = True
+            yield record
+    if problem is not None and not found:
+        where = f"{path}, line {problem[0]}"
+        line = lines[problem[0] - 1]
+        raise complain("the line", "a cycle record", line, f"{problem[1]}.", where=where) from None
 
 
 class Stopping:

@@ -100,7 +100,12 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         }
 
         def inner(updates: list[Update]) -> tuple[Parameters | None, dict[str, Scalar]]:
-            ordered = [(self._sent[x.node].client, _result(came[x.node], x)) for x in updates]
+            metrics_of = {x.node: {"": _metrics(came[x.node])} for x in updates}
+            records = self._consistent("training", metrics_of, {x.node: x.weight for x in updates})
+            ordered = [
+                (self._sent[x.node].client, _result(came[x.node], x, dict(records[x.node][""] or {})))
+                for x in updates
+            ]
             result: tuple[Parameters | None, dict[str, Scalar]]
             result = self.strategy.aggregate_fit(self.cycle_of(server_round), ordered, failures)
             return result
@@ -143,10 +148,21 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Leave it to the wrapped strategy, record its metrics and end the round."""
+        results = self._evaluated(results)
         loss, metrics = self.strategy.aggregate_evaluate(self.cycle_of(server_round), results, failures)
         self._observe({**({} if loss is None else {"loss": loss}), **metrics})
         self._close()
         return loss, metrics
+
+    def _evaluated(
+        self, results: list[tuple[ClientProxy, EvaluateRes]]
+    ) -> list[tuple[ClientProxy, EvaluateRes]]:
+        """Return results of an evaluation that the wrapped strategy can combine."""
+        came = {client.cid: (client, result) for client, result in results}
+        good = self._evaluations({cid: ({"": x.metrics}, x.num_examples) for cid, (_, x) in came.items()})
+        for cid, records in good.items():
+            came[cid][1].metrics = dict(records[""] or {})
+        return [came[cid] for cid in good]
 
 
 class TaskProxy(ClientProxy):
@@ -272,9 +288,13 @@ def _read(result: FitRes, proxy: TaskProxy) -> Reply:
     return Reply(arrays, result.num_examples, words, proxy.round_trip_s)
 
 
-def _result(result: FitRes, update: Update) -> FitRes:
-    """Return a result for the wrapped strategy: our weight, scaled arrays, no report."""
-    metrics = {key: value for key, value in result.metrics.items() if not key.startswith("mel-")}
+def _metrics(result: FitRes) -> dict[str, Scalar]:
+    """Return the metrics of the app, without the report."""
+    return {key: value for key, value in result.metrics.items() if not key.startswith("mel-")}
+
+
+def _result(result: FitRes, update: Update, metrics: dict[str, Scalar]) -> FitRes:
+    """Return a result for the wrapped strategy: our weight, checked arrays and metrics."""
     parameters = result.parameters
     if update.changed:
         parameters = ndarrays_to_parameters(list(update.arrays.values()))

@@ -15,6 +15,7 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr_mel import wire
 from flwr_mel._text import last_error
 from flwr_mel.cycle.average import weighted_average
+from flwr_mel.cycle.metrics import Records
 from flwr_mel.cycle.settle import ERRORS, Kind, Reply, Update
 from flwr_mel.cycle.state import Task
 from flwr_mel.cycle.updates import Arrays, Rejected, decode
@@ -110,8 +111,10 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         read = {node: _read(reply, key, trips.get(node)) for node, reply in came.items()}
 
         def inner(updates: list[Update]) -> tuple[ArrayRecord | None, MetricRecord | None]:
-            for update in updates:
-                came[update.node].content = _content(came[update.node].content, update, key)
+            found = {x.node: _records(came[x.node].content, key, arrays=True) for x in updates}
+            records = self._consistent("training", found, {x.node: x.weight for x in updates})
+            for x in updates:
+                came[x.node].content = _content(came[x.node].content, x, records[x.node], key)
             ordered = [came[update.node] for update in updates]
             result: tuple[ArrayRecord | None, MetricRecord | None]
             result = self.strategy.aggregate_train(self.cycle_of(server_round), ordered)
@@ -149,11 +152,32 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
         """Leave aggregation to the wrapped strategy, and record its metrics."""
         if self.stopped:
             return None
-        metrics: MetricRecord | None = self.strategy.aggregate_evaluate(self.cycle_of(server_round), replies)
+        metrics: MetricRecord | None = self.strategy.aggregate_evaluate(
+            self.cycle_of(server_round), self._evaluated(list(replies))
+        )
         self._observe(metrics)
         if not self._evaluates:
             self._close()
         return metrics
+
+    def _evaluated(self, replies: list[Message]) -> list[Message]:
+        """Return replies to an evaluation that the wrapped strategy can combine."""
+        key = weight_key(self.strategy)
+        by_node = {str(reply.metadata.src_node_id): reply for reply in replies if reply.has_content()}
+        found: dict[str, tuple[Records, object]] = {}
+        for node, reply in by_node.items():
+            records = _records(reply.content)
+            examples = next(
+                (metrics[key] for metrics in records.values() if metrics and key in metrics), None
+            )
+            found[node] = records, examples
+        good = self._evaluations(found)
+        for node, records in good.items():
+            content = dict(by_node[node].content)
+            kept = {name: x for name, x in content.items() if not isinstance(x, MetricRecord)}
+            metrics = {name: MetricRecord(dict(x or {})) for name, x in records.items()}
+            by_node[node].content = RecordDict(kept | metrics)
+        return [*(reply for reply in replies if reply.has_error()), *(by_node[node] for node in good)]
 
     def watch(self, evaluate_fn: EvaluateFn | None) -> EvaluateFn | None:
         """Wrap a server-side evaluation so that records and callbacks see its metrics.
@@ -263,16 +287,28 @@ def views(record: ArrayRecord, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _content(content: RecordDict, update: Update, key: str) -> RecordDict:
-    """Return a reply's content for the wrapped strategy: our weight, scaled arrays, no report."""
-    new = {name: record for name, record in content.items() if name != wire.RECORD}
-    if update.changed:
-        many = len(content.array_records) > 1
-        for name, record in content.array_records.items():
-            scaled = {k: update.arrays[f"{name}/{k}" if many else k] for k in record}
-            new[name] = ArrayRecord({k: Array(x) for k, x in scaled.items()})
+def _records(content: RecordDict, key: str = "", *, arrays: bool = False) -> Records:
+    """Return the metrics of a reply by record, without those of a key; records of arrays without them."""
+    found: dict[str, Any] = dict.fromkeys(content.array_records) if arrays else {}
     for name, metrics in content.metric_records.items():
-        new[name] = MetricRecord({**metrics, key: update.weight})
+        found[name] = {k: x for k, x in metrics.items() if k != key}
+    return found
+
+
+def _content(content: RecordDict, update: Update, records: Records, key: str) -> RecordDict:
+    """Return a reply's content for the wrapped strategy: checked arrays, metrics, our weight."""
+    new: dict[str, Any] = {name: x for name, x in content.config_records.items() if name != wire.RECORD}
+    given = content.array_records
+    for name, metrics in records.items():
+        if metrics is not None:
+            new[name] = MetricRecord({**metrics, key: update.weight})
+            continue
+        mine = name if name in given else next(iter(given))
+        prefix = f"{mine}/" if len(given) > 1 else ""
+        names = {f"{prefix}{k}": k for k in given[mine]}
+        new[name] = given[mine]
+        if update.changed:
+            new[name] = ArrayRecord({names[k]: Array(x) for k, x in update.arrays.items() if k in names})
     return RecordDict(new)
 
 
@@ -297,7 +333,7 @@ class MelFedAvg(FedAvg):
             next(iter(c.metric_records.values()))[self.weighted_by_key] for c in contents
         ]
         arrays = weighted_average(
-            [[array.numpy() for array in record.values()] for record in records], weights
+            [[record[name].numpy() for name in records[0]] for record in records], weights
         )
         average = ArrayRecord({k: Array(a) for k, a in zip(records[0], arrays, strict=True)})
         return average, self.train_metrics_aggr_fn(contents, self.weighted_by_key)

@@ -22,6 +22,7 @@ from flwr_mel.allocation import Solver
 from flwr_mel.costs import Workload
 from flwr_mel.cycle.advice import PLAN, STATISTICS, TURNS, final_line, round_line
 from flwr_mel.cycle.errors import NoWork, failed_text, unable_text
+from flwr_mel.cycle.metrics import Form, Records, consistent, countable
 from flwr_mel.cycle.options import Average, Estimation, Options, Robust, Rounds, Shards
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.settle import Reply, Update, settle
@@ -162,6 +163,9 @@ class MelStrategy:
         self._ended_at: float | None = None
         #: As sent to the clients; after a round the new one.
         self._model: Arrays = {}
+        #: Metrics that clients report, in training and in evaluation, and clients with other ones.
+        self._forms: dict[str, Form | None] = {}
+        self._odd: set[tuple[str, str]] = set()
         self._offset, self._resumed = 0, False
         #: Rounds of this run, as opposed to those before a resume.
         self._rounds = 0
@@ -333,6 +337,36 @@ class MelStrategy:
             log.warning("%s", text)
         log.info("%s", round_line(record, in_turns=self._in_turns))
         return updates
+
+    def _consistent(
+        self, phase: str, replies: Mapping[str, Records], weights: Mapping[str, float]
+    ) -> dict[str, Records]:
+        """Return metrics that the wrapped strategy can combine."""
+        new, self._forms[phase], changed = consistent(replies, weights, self._forms.get(phase))
+        for node, names in changed.items():
+            text = "metrics that differ from those of the other clients are replaced or dropped:"
+            self._warn(node, phase, f"{text} {names}")
+        return new
+
+    def _evaluations(self, found: Mapping[str, tuple[Records, object]]) -> dict[str, Records]:
+        """Return metrics of an evaluation, without those whose number of examples is no weight."""
+        weights: dict[str, Any] = {node: x for node, (_, x) in found.items() if countable(x)}
+        if any(examples is not None for _, examples in found.values()):
+            for node in found.keys() - weights.keys():
+                text = f"its evaluation is not used: it cannot have {found[node][1]!r:.50} examples"
+                self._warn(node, "evaluation", text)
+            found = {node: x for node, x in found.items() if node in weights and any(weights.values())}
+        records = {node: x for node, (x, _) in found.items()}
+        return self._consistent("evaluation", records, {node: float(weights.get(node, 0)) for node in found})
+
+    def _warn(self, node: str, phase: str, text: str) -> None:
+        """Log what is odd about a client's replies, once."""
+        if (node, phase) not in self._odd:
+            self._odd.add((node, phase))
+            text = f"{title(self.state.of(node).label)}: {text} ({phase})"
+            log.warning("%s", text)
+            if self._record is not None:
+                self._record.notes.append(text)
 
     def _accept(self, model: Arrays | None) -> bool:
         """Whether the wrapped strategy returned a usable model; if not, the previous one is kept."""

@@ -197,6 +197,8 @@ class Client:
     held: int = 100
     pace: float = 1e-3
     fixed_s: float = 0.01
+    #: Seconds for the model's way there and back, outside of the app.
+    link_s: float = 0.0
     #: Words under which it describes itself.
     profile: dict = field(default_factory=dict)
     simulated: bool = False
@@ -366,10 +368,12 @@ class LabGrid(Grid):
             return Message(Error(2, "KeyError: 'arrays'"), reply_to=message)
         context = Context(1, FIRST + k, {"partition-id": k}, RecordDict(), client.config)
         app = self._app
+        world.clock.spend(client.link_s / 2)
         try:
             reply = self.mods[k](message, context, app) if client.modded else app(message, context)
         except Exception as error:
             return Message(Error(2, f"{type(error).__name__}: {error}"), reply_to=message)
+        world.clock.spend(client.link_s / 2)
         if done is not None:
             done.took_s = world.clock.now - done.start_s
         return reply
@@ -431,7 +435,9 @@ class Proxy(ClientProxy):
         if done.fate is not None:
             world.clock.spend(0.1)
             raise ValueError(_ERRORS.get(done.fate, "Expected one Message but got: 0"))
+        world.clock.spend(client.link_s / 2)
         result = self.app.fit(FitIns(ins.parameters, dict(ins.config)))
+        world.clock.spend(client.link_s / 2)
         done.took_s = world.clock.now - done.start_s
         return result
 

@@ -138,7 +138,10 @@ def unpack(node: Any, arrays: list[npt.NDArray[Any]]) -> Any:
 
 def _generator(state: dict[str, Any]) -> np.random.Generator:
     """Return a generator that continues from a state."""
-    made = getattr(np.random, state["bit_generator"])()
+    kind = getattr(np.random, state["bit_generator"])
+    if not (isinstance(kind, type) and issubclass(kind, np.random.BitGenerator)):
+        raise TypeError(f"numpy has no bit generator {state['bit_generator']!r:.50}")
+    made = kind()
     made.state = state
     return np.random.Generator(made)
 

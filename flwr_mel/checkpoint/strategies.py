@@ -9,7 +9,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from pickle import Pickler
 from typing import Any, overload
+from zlib import crc32
 
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -32,6 +34,10 @@ from flwr_mel.wrapped import layers
 log = logging.getLogger("flwr.mel")
 
 Directory = str | os.PathLike[str]
+#: Clients in the older records of a checkpoint, all together: about a megabyte.
+_KEEP_ROWS = 2000
+#: Bytes by which a change of a value is recognised that cannot be kept.
+_TRACED = 1 << 24
 #: How many checkpoints stay: the one before the newest is used if that is damaged.
 _KEEP = 2
 
@@ -46,7 +52,11 @@ class _Checkpoints:
         self.directory = Path(directory)
         self._layers = list(layers(strategy.strategy))
         self._constructed = [{name: _text(x) for name, x in vars(layer).items()} for layer in self._layers]
-        self._records: deque[str] = deque(maxlen=KEEP_RECORDS)
+        #: Rows and text of each.
+        self._records: deque[tuple[int, str]] = deque(maxlen=KEEP_RECORDS)
+        #: Traces of attributes that cannot be kept, and the ones that changed.
+        self._traces: dict[str, int] = {}
+        self._lost: set[str] = set()
         self._found: dict[str, Any] | None = None
         self._begun = False
         strategy.on_round.append(self._save)
@@ -78,12 +88,14 @@ class _Checkpoints:
         """Write a checkpoint after a round. If that fails, the training goes on."""
         mel = self.strategy
         try:
-            self._records.append(json.dumps(record.as_dict()))
+            self._records.append((len(record.learners), json.dumps(record.as_dict())))
+            self._forget_rows()
+            self._warn_of_losses(record.cycle)
             content = {
                 "classes": self._classes,
                 "model": dict(model),
                 "state": mel.state.as_dict(),
-                "records": list(self._records),
+                "records": [text for _, text in self._records],
                 "callbacks": [[_class(x), x.snapshot()] for x in mel.callbacks if hasattr(x, "snapshot")],
                 "strategy": [
                     {name: x for name, x in vars(layer).items() if _changed(x, constructed.get(name))}
@@ -95,6 +107,34 @@ class _Checkpoints:
                 old.unlink()
         except Exception as error:
             log.warning("round %d: no checkpoint was written: %s", record.cycle, error)
+
+    def _forget_rows(self) -> None:
+        """Keep the clients of the newest record, and of older ones if they are few."""
+        rows = 0
+        for i in reversed(range(len(self._records))):
+            here, text = self._records[i]
+            rows += here
+            if rows > _KEEP_ROWS and here and i < len(self._records) - 1:
+                self._records[i] = 0, json.dumps(json.loads(text) | {"learners": []})
+
+    def _warn_of_losses(self, cycle: int) -> None:
+        """Name the attributes of the wrapped strategy that change from round to round and cannot be kept."""
+        found = {
+            f"{type(layer).__name__}.{name}": _trace(x)
+            for layer in self._layers
+            for name, x in vars(layer).items()
+            if name != "strategy" and _text(x) is None
+        }
+        old, self._traces = self._traces, {name: x for name, x in found.items() if x is not None}
+        changed = {name for name, x in self._traces.items() if old.get(name, x) != x} - self._lost
+        if changed:
+            self._lost |= changed
+            log.warning(
+                "round %d: checkpoints cannot keep %s, which changed in this round. A resumed training "
+                "goes on without it. Keep state in numbers, texts, lists, dictionaries or numpy arrays",
+                cycle,
+                ", ".join(sorted(changed)),
+            )
 
     def _restore(self, given: Arrays | None) -> Arrays | None:
         """Restore the newest checkpoint and return its model; None: there is none.
@@ -108,11 +148,15 @@ class _Checkpoints:
         if given is not None and _layout(model) != _layout(given):
             self._reject("another model", _layout(model), _layout(given))
         self._found = None
-        self._records = deque(found["records"], maxlen=KEEP_RECORDS)
-        records = [CycleRecord.from_dict(json.loads(text)) for text in self._records]
+        records = [CycleRecord.from_dict(json.loads(text)) for text in found["records"]]
+        kept = [(len(x.learners), text) for x, text in zip(records, found["records"], strict=True)]
+        self._records = deque(kept, maxlen=KEEP_RECORDS)
         for layer, attributes in zip(self._layers, found["strategy"], strict=True):
             for name, value in attributes.items():
-                setattr(layer, name, value)
+                if _is_state(layer, name):
+                    setattr(layer, name, value)
+                else:
+                    log.warning("%s.%s is not restored: it is no state", type(layer).__name__, name)
         stopped = self._restore_callbacks(found["callbacks"], records[-1])
         self.strategy.resume(replace(State.from_dict(found["state"]), stopped=stopped), records)
         log.info("the training in %s continues after round %d", self.directory, records[-1].cycle)
@@ -157,7 +201,10 @@ class _Checkpoints:
                     damaged.append(path)
             if damaged and self._found is None:
                 got = Phrase(f"{self.directory}: no checkpoint in it can be read")
-                remedy = "To start from the beginning, remove the checkpoints or give another directory."
+                remedy = (
+                    "To start from the beginning, move the checkpoints and the files of records away, or "
+                )
+                remedy += "give other paths."
                 raise complain(
                     "directory", "a directory with a readable checkpoint or with none", got, remedy
                 )
@@ -344,3 +391,37 @@ def _changed(value: Any, constructed: str | None) -> bool:
     """Whether an attribute is state: it has arrays, or differs from what the constructor left."""
     text = _text(value)
     return text == "" or (text is not None and text != constructed)
+
+
+def _is_state(layer: object, name: str) -> bool:
+    """Whether a checkpoint may set an attribute: it is plain, or new and hides nothing of the class."""
+    if name.startswith("__") or name == "strategy":
+        return False
+    if name in vars(layer):
+        return _text(vars(layer)[name]) is not None
+    return not hasattr(type(layer), name) or _text(getattr(type(layer), name)) is not None
+
+
+class _Trace:
+    """A file that keeps only the checksum of the first megabytes that are written."""
+
+    def __init__(self) -> None:
+        self.size = self.value = 0
+
+    def write(self, data: Any) -> None:
+        """Add to the checksum."""
+        self.size, self.value = self.size + memoryview(data).nbytes, crc32(data, self.value)
+        if self.size > _TRACED:
+            raise EOFError
+
+
+def _trace(value: Any) -> int | None:
+    """Return a number that differs if a value changed; None: it cannot be told. Nothing is ever unpickled."""
+    trace = _Trace()
+    try:
+        Pickler(trace).dump(value)
+    except EOFError:  # enough
+        pass
+    except Exception:
+        return None
+    return trace.value

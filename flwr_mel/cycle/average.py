@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median_low
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from flwr_mel._npy import narrow, wide
 from flwr_mel.cycle.options import Average
 
 Array = npt.NDArray[Any]
@@ -36,11 +38,14 @@ class Work:
         d_k.
     held : int, optional
         n_k; None: not known, then d_k stands in.
+    claimed : bool
+        Whether only the learner says how many epochs it did, as in the project's own work.
     """
 
     epochs: float
     samples: int
     held: int | None = None
+    claimed: bool = False
 
     @property
     def steps(self) -> int:
@@ -86,12 +91,19 @@ def blend(average: Average, works: Sequence[Work], max_share: float | None = Non
     asked = [x.held if held and x.held is not None else x.samples for x in works]
     weights = asked if max_share is None or not works else capped(asked, max_share)
     steps = [x.steps for x in works]
-    # In whole numbers, whose quotients Python rounds once: equal work gives factors of exactly 1.
     total, moved = sum(weights), [w * s for w, s in zip(weights, steps, strict=True)]
     effective = sum(moved)
     if average is Average.SAMPLES:
         shares, factors = [x / effective for x in moved], [1.0] * len(works)
     else:
+        # A claim of more epochs than usual must not move the other learners.
+        usual = median_low(x.epochs for x in works) if works else 0
+        sure = [
+            min(s, max(round(usual * x.samples), 1)) if x.claimed else s
+            for x, s in zip(works, steps, strict=True)
+        ]
+        # In whole numbers, whose quotients Python rounds once: equal work gives factors of exactly 1.
+        effective = sum(w * s for w, s in zip(weights, sure, strict=True))
         shares, factors = [w / total for w in weights], [effective / (total * s) for s in steps]
     return Blend(tuple(weights), tuple(factors), tuple(shares), tuple(asked))
 
@@ -135,11 +147,8 @@ def weighted_average(updates: Sequence[Sequence[Array]], weights: Sequence[float
     total = float(sum(weights))
     average = []
     for layer in zip(*updates, strict=True):
-        kind = layer[0].dtype
-        accumulated = np.zeros(layer[0].shape, np.complex128 if kind.kind == "c" else np.float64)
+        exact = wide(np.zeros_like(layer[0]))
         for array, weight in zip(layer, weights, strict=True):
-            accumulated += array.astype(accumulated.dtype) * (weight / total)
-        # numpy's functions turn an array without dimensions into a plain number.
-        exact = accumulated if kind.kind in "fc" else np.asarray(np.rint(accumulated))
-        average.append(exact.astype(kind))
+            exact += wide(array) * (weight / total)
+        average.append(narrow(exact, layer[0].dtype))
     return average

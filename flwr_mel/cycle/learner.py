@@ -153,7 +153,7 @@ class Patience:
         return Patience(tries, cycle + 1 + min(2**tries, _LONGEST_PAUSE), slow)
 
     def heard(self) -> Patience:
-        """Return the patience after a sign of life, which says nothing about a second task without a reply."""
+        """Return the patience after a sign of life, which is too little after a second missed reply."""
         return self if self.slow or self.tries > 1 else replace(self, until=0)
 
 

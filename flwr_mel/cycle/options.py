@@ -91,10 +91,13 @@ class Robust:
     max_samples : int, optional
         The largest number of samples that a client is given or counts for, whatever it reports.
     max_share : float, optional
-        The largest share of a round's total weight that one client may have.
+        The largest share of a round's total weight that one client may have. With n updates in a round it is
+        at least 1/n.
     max_norm_ratio : float, optional
-        The largest allowed ratio of an update's norm to the median norm; more work allows a larger norm.
-        Updates beyond this ratio are scaled down to the median norm. 2 is a good value.
+        The largest allowed ratio of an update's norm to the median norm. A larger update is scaled down to
+        this size. Weights, running statistics and whole numbers are bounded each by themselves. A task with
+        more planned work than the median task allows as many times more. Fewer than three updates are also
+        compared with the last two rounds. 2 is a good value.
     """
 
     max_samples: int | None = None

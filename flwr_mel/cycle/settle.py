@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from statistics import median_high
 
 from flwr_mel._text import printable
 from flwr_mel.cycle.advice import advised
@@ -15,7 +16,7 @@ from flwr_mel.cycle.learner import Learner, Patience
 from flwr_mel.cycle.options import Estimation, Options
 from flwr_mel.cycle.reports import Report, Words, measurement
 from flwr_mel.cycle.state import State, with_answers
-from flwr_mel.cycle.updates import Arrays, Rejected, check, expected_layout, norm, oversized, same, scaled
+from flwr_mel.cycle.updates import Arrays, Form, Rejected, agree, conform, limited, norms, same, scaled
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
 # A client waited for the worker of another if it began later than the first by more than this share of the
@@ -95,7 +96,7 @@ class Update:
     arrays : mapping of name to array
         As it came, or scaled.
     changed : bool
-        Whether it was scaled.
+        Whether it was scaled, cast or put in another order.
     """
 
     node: str
@@ -133,7 +134,10 @@ def settle(
     asked = record.asked
     came = {row.node: replies.get(row.node, _NONE_CAME) for row in asked}
     reports = {node: Report.parse(x.words).with_examples(x.examples) for node, x in came.items()}
-    good = _checked(record, came, reports, model, options)
+    agreed = agree(model, [x.arrays for x in came.values() if x.arrays is not None], len(asked), state.agreed)
+    # Work that only the client reports.
+    claimed = {row.node for row in asked if row.baseline or not row.samples}
+    good = _checked(record, came, reports, agreed.update, model, options)
     times = _times(came, reports)
     # In the first round the processes of the clients are only starting.
     overhead_s = min((begin for begin, _ in times.values()), default=0.0) if record.cycle > 1 else 0.0
@@ -143,7 +147,7 @@ def settle(
     ]
     state = state.with_learners(learned) if learned else state
     _compare(record, learned, reports, options)
-    updates = _weighted(state, record, good, reports, model, options)
+    updates, state = _weighted(state, record, good, came, reports, claimed, model, options)
     _add_up(record, learned, reports, options, waited_s)
     # After `_learned`: the plan rests on what was reported before.
     told = {node: reply.words for node, reply in came.items() if reply.words}
@@ -161,6 +165,7 @@ def settle(
         clock_s=state.clock_s + (record.makespan_s if record.waited_s is None else record.waited_s),
         energy_j=state.energy_j + record.energy_j,
         trained=state.trained or bool(updates),
+        agreed=agreed if updates else state.agreed,
     )
     record.clock_s, record.total_energy_j = state.clock_s, state.energy_j
     failed = [row for row in asked if row.outcome in (Outcome.FAILED, Outcome.REJECTED)]
@@ -173,11 +178,11 @@ def _checked(
     record: CycleRecord,
     came: Mapping[str, Reply],
     reports: Mapping[str, Report],
+    expected: Form,
     model: Arrays,
     options: Options,
 ) -> dict[str, Arrays]:
     """Write outcome and weight of each reply into its row; return the arrays that can be averaged."""
-    expected = expected_layout(model, [x.arrays for x in came.values() if x.arrays is not None])
     good: dict[str, Arrays] = {}
     for row in record.asked:
         reply = came[row.node]
@@ -186,12 +191,12 @@ def _checked(
             row.reason = printable(reply.error or reply.kind.value, 300)
             continue
         try:
-            check(reply.arrays, expected, model)
+            arrays = conform(reply.arrays, expected, model)
             row.weight = _weight(row, reply, reports[row.node], options)
         except Rejected as rejected:
             row.outcome, row.reason = Outcome.REJECTED, str(rejected)
         else:
-            row.outcome, good[row.node] = Outcome.USED, reply.arrays
+            row.outcome, good[row.node] = Outcome.USED, arrays
     return good
 
 
@@ -319,11 +324,13 @@ def _compare(
 def _work(record: CycleRecord, learned: Sequence[Learner], reports: Mapping[str, Report]) -> float | None:
     """Return the work of the used updates, relative to the project's own work; None: not known."""
     own = done = 0.0
+    # One app runs on all clients, so one that never replied has the others' number of epochs.
+    usual = median_high([x.behaviour.own_epochs or 0 for x in learned if x.behaviour.own_epochs] or [1])
     for x, row in zip(learned, record.asked, strict=True):
         b, report = x.behaviour, reports[row.node]
-        if x.own_work is None:
+        if x.own_work is None or x.data is None:
             return None
-        own += x.own_work
+        own += x.own_work if b.own_epochs else usual * x.data
         if row.outcome is not Outcome.USED:
             continue
         if report.drawn is None and (b.reads is None or b.chooses is None or report.stopped):
@@ -337,34 +344,43 @@ def _weighted(
     state: State,
     record: CycleRecord,
     good: Mapping[str, Arrays],
+    came: Mapping[str, Reply],
     reports: Mapping[str, Report],
+    claimed: Collection[str],
     model: Arrays,
     options: Options,
-) -> list[Update]:
+) -> tuple[list[Update], State]:
     """Return the updates with their weights; changes are scaled for FedNova's average and for `Robust`."""
     rows = [row for row in record.asked if row.node in good]
-    epochs = [_done(state.of(row.node), row, reports[row.node])[0] for row in rows]
-    works = [Work(tau, row.weight, row.held) for tau, row in zip(epochs, rows, strict=True)]
+    works = []
+    for row in rows:
+        done = _done(state.of(row.node), row, reports[row.node])[0]
+        # A false count gains nothing: at most the task counts.
+        done = done if row.baseline else min(done, row.epochs)
+        works.append(Work(done, row.weight, row.held, claimed=row.node in claimed))
     found = blend(options.average, works, options.robust.max_share)
-    factors = list(found.factors)
-    if options.robust.max_norm_ratio is not None:
-        sizes = [norm(good[row.node], model) for row in rows]
-        # Work that does not count is no excuse for a large update.
-        effort = [x.epochs * w for x, w in zip(works, found.weights, strict=True)]
-        shrink = oversized(sizes, effort, options.robust.max_norm_ratio)
-        factors = [a * b for a, b in zip(factors, shrink, strict=True)]
-        for row, factor in zip(rows, shrink, strict=True):
-            row.bounded = f"update scaled to {factor:.1%} of its size" if factor < 1 else ""
+    shrink = [(1.0, 1.0, 1.0)] * len(rows)
+    if options.robust.max_norm_ratio is not None and rows:
+        changes = [norms(good[row.node], model) for row in rows]
+        # Only work that the server planned, and that counts, is a reason for a large update.
+        planned = [0 if row.node in claimed else row.epochs for row in rows]
+        effort = [epochs * w for epochs, w in zip(planned, found.weights, strict=True)]
+        ratio = options.robust.max_norm_ratio
+        shrink, usual = limited(changes, found.factors, effort, ratio, state.sizes)
+        state = replace(state, sizes=(*state.sizes, usual)[-2:])
+        for row, bounds in zip(rows, shrink, strict=True):
+            row.bounded = f"update scaled to {min(bounds):.1%} of its size" if min(bounds) < 1 else ""
     total, asked = sum(found.weights), sum(found.asked)
     for row, weight, wanted, share in zip(rows, found.weights, found.asked, found.shares, strict=True):
         row.share = share
         if weight < wanted:
             bounded = f"counts for {weight / total:.1%} of the weight instead of {wanted / asked:.1%}"
             row.bounded = "; ".join(filter(None, (row.bounded, bounded)))
-    return [
-        Update(row.node, weight, scaled(good[row.node], model, factor), changed=factor != 1)
-        for row, weight, factor in zip(rows, found.weights, factors, strict=True)
-    ]
+    updates = []
+    for row, weight, factor, bounds in zip(rows, found.weights, found.factors, shrink, strict=True):
+        arrays = scaled(good[row.node], model, factor, bounds)
+        updates.append(Update(row.node, weight, arrays, changed=arrays is not came[row.node].arrays))
+    return updates, state
 
 
 def _add_up(

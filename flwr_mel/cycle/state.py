@@ -14,6 +14,7 @@ from flwr_mel.cycle.estimate import Estimate
 from flwr_mel.cycle.learner import Learner
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.reports import Words, partition_of
+from flwr_mel.cycle.updates import Agreement, Sizes
 
 #: How many pauses between rounds are remembered.
 _PAUSES = 5
@@ -78,6 +79,10 @@ class State:
         evaluates.
     planned, trained : bool
         Whether any task was planned, and whether any update was used.
+    agreed : Agreement, optional
+        Which arrays the clients return.
+    sizes : tuple of sizes
+        Usual sizes of the updates of the last two rounds, if they are bounded.
     warned : frozenset of str
         Kinds of advice that were logged and are logged once only.
     stopped : str
@@ -93,6 +98,8 @@ class State:
     pauses_s: tuple[float, ...] = ()
     planned: bool = False
     trained: bool = False
+    agreed: Agreement | None = None
+    sizes: tuple[Sizes, ...] = ()
     warned: frozenset[str] = frozenset()
     stopped: str = ""
 
@@ -127,6 +134,7 @@ class State:
         kept = {x.key: x.as_dict() for x in self.learners.values()}
         return {
             **{name: getattr(self, name) for name in _KEPT},
+            "sizes": [list(sizes) for sizes in self.sizes],
             "warned": sorted(self.warned),
             "learners": kept,
         }
@@ -143,6 +151,7 @@ class State:
                 time_s=number("time_s", data["time_s"], least=0),
                 planned=bool(data["planned"]),
                 trained=bool(data["trained"]),
+                sizes=tuple((float(a), float(b), float(c)) for a, b, c in data["sizes"]),
                 warned=frozenset(map(str, data["warned"])),
             )
         except (KeyError, TypeError, AttributeError) as error:

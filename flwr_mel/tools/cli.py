@@ -98,7 +98,7 @@ def report(
         try:
             typer.echo(write_report(runs, target))
         except ImportError as error:
-            shell.missing_packages("report", error, "report")
+            shell.missing_packages("report", error, "'.[report]'")
 
 
 # Every command of this package is registered here.

@@ -29,6 +29,8 @@ from flwr_mel._validate import InputError
 BUG, BAD_INPUT, INFEASIBLE, ENVIRONMENT, FAILED, INTERRUPTED = 1, 2, 3, 4, 5, 130
 #: Entry points by which other packages, such as the simulation, add commands.
 COMMANDS = "flwr_mel.commands"
+#: What the app in simulation/ adds, and what to install for it.
+SIMULATION, SIMULATION_PROJECTS = ("simulate", "sweep", "arena"), ". ./simulation"
 #: Columns of text that goes to a file or a pipe.
 PIPED_WIDTH = 100
 
@@ -66,15 +68,15 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name our commands, then those that other packages add."""
-        return list(dict.fromkeys([*super().list_commands(ctx), *plugins(COMMANDS)]))
+        return list(dict.fromkeys([*super().list_commands(ctx), *SIMULATION, *plugins(COMMANDS)]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; one of another package is imported only when it is asked for."""
         own = super().get_command(ctx, cmd_name)
-        if own is not None or cmd_name not in plugins(COMMANDS):
+        if own is not None or cmd_name not in self.list_commands(ctx):
             return own
         try:
-            command = typer.main.get_command(plugins(COMMANDS)[cmd_name].load())
+            command = typer.main.get_command(plugin(COMMANDS, cmd_name))
         except ImportError as error:
             command = _unavailable(cmd_name, error)
         command.name = cmd_name
@@ -86,11 +88,18 @@ def plugins(group: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=group)}
 
 
+def plugin(group: str, name: str) -> Any:
+    """Return one of them, or raise ImportError."""
+    if name not in plugins(group):
+        raise ImportError("mel-simulation is not installed")
+    return plugins(group)[name].load()
+
+
 def _unavailable(name: str, error: ImportError) -> click.Command:
     """Return a command in place of one whose packages are not installed: it says which."""
     return click.Command(
         name,
-        callback=lambda: missing_packages(name, error, "simulation"),
+        callback=lambda: missing_packages(name, error, SIMULATION_PROJECTS),
         short_help=f"Not available: {error}.",
         add_help_option=False,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
@@ -183,10 +192,9 @@ def refuse_given(why: str, *names: str) -> None:
             stop(f"{_options()[name]} must be left out {why}")
 
 
-def missing_packages(what: str, error: ImportError, extra: str) -> NoReturn:
-    """End the command because an optional part, an extra of flwr-mel, is not installed."""
-    remedy = f"pip install 'flwr-mel[{extra}]', or in a clone: pip install '.[{extra}]'"
-    stop(f"{what} needs more packages ({error}); {remedy}", ENVIRONMENT)
+def missing_packages(what: str, error: ImportError, projects: str) -> NoReturn:
+    """End the command because an optional part is not installed, and say what pip has to install."""
+    stop(f"{what} needs more packages ({error}); in a clone of flwr_mel: pip install {projects}", ENVIRONMENT)
 
 
 @contextmanager

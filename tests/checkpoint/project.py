@@ -165,7 +165,7 @@ def facts(records):
         for key in ("began_at", "waited_s", "clock_s"):
             del record[key]
         for row in record["learners"]:
-            del row["round_trip_s"], row["train_s"], row["node"]
+            del row["round_trip_s"], row["train_s"], row["stop_after_s"], row["node"]
     return plain
 
 

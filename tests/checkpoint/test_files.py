@@ -76,11 +76,38 @@ def test_a_damaged_checkpoint_costs_one_round(tmp_path, api, damage, caplog):
     assert names(tmp_path) == ["round-00000003.damaged", "round-00000003.npz", "round-00000004.npz"]
 
 
+def test_no_function_of_numpy_runs_from_a_checkpoint(tmp_path, monkeypatch):
+    """A file from elsewhere may name anything as its generator."""
+    write(tmp_path / "c.npz", {"rng": np.random.default_rng(3)})
+    monkeypatch.setattr(np.random, "PCG64", pytest.fail)
+    with pytest.raises(TypeError, match="no bit generator 'PCG64'"):
+        read(tmp_path / "c.npz")
+
+
+def test_a_checkpoint_sets_state_only(tmp_path, caplog):
+    """A forged one names methods, settings that are no values, and the strategy inside."""
+    Training("message", tmp_path, "clipped").run(1)
+    path = tmp_path / "round-00000001.npz"
+    content = read(path)
+    wrong = ("aggregate_train", "__dict__", "__class__", "strategy", "noise_multiplier")
+    content["strategy"][0] |= dict.fromkeys(wrong, 7)
+    content["strategy"][1] |= {"summary": 7, "train_metrics_aggr_fn": 7, "of_its_own": 7}
+    write(path, content)
+    rest = Training("message", tmp_path, "clipped").run(2)
+    refused = [r.getMessage().split()[0] for r in caplog.records if "is not restored" in r.getMessage()]
+    outer, inner = "DifferentialPrivacyServerSideAdaptiveClipping", "FedAdam"
+    assert sorted(refused) == sorted(
+        [f"{outer}.{name}" for name in wrong[:4]] + [f"{inner}.summary", f"{inner}.train_metrics_aggr_fn"]
+    )
+    assert rest.inner.noise_multiplier == rest.inner.strategy.of_its_own == 7  # values among values
+    assert len(rest.mel.records) == 2
+
+
 def test_a_training_never_starts_anew_beside_its_checkpoints(tmp_path):
     Training("message", tmp_path).run(2)
     for path in tmp_path.glob("*.npz"):
         empty(path)
-    with pytest.raises(ValueError, match=r"no checkpoint in it can be read\. To start from the beginning"):
+    with pytest.raises(ValueError, match=r"no checkpoint in it can be read\. To start .* files of records"):
         Training("message", tmp_path).run()
     assert len(names(tmp_path)) == 2
 

@@ -3,6 +3,8 @@
 import logging
 import subprocess
 import sys
+from collections import deque
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -165,6 +167,40 @@ def test_under_another_strategy_the_model_is_that_ones(tmp_path):
     arrays, left = rest.strategy.resume(ArrayRecord(start_weights()), 5)
     assert left == 3
     assert same(arrays.to_numpy_ndarrays(), first.final)
+
+
+class Past(deque):
+    """State that a checkpoint cannot keep."""
+
+
+@APIS
+def test_state_that_cannot_be_kept_is_named_once(tmp_path, api, caplog):
+    """Other attributes that cannot be kept do not change: they are no state."""
+    training = Training(api, tmp_path, "own")
+    training.inner.history, training.inner.folder = Past(), tmp_path
+    training.inner.logger, training.inner.hook = logging.getLogger("x"), lambda: 1
+    training.run(4)
+    (warning,) = [r.getMessage() for r in caplog.records if "cannot keep" in r.getMessage()]
+    assert warning.startswith(f"round 2: checkpoints cannot keep {type(training.inner).__name__}.history, ")
+
+
+@APIS
+def test_a_training_that_keeps_its_state_has_no_warning(tmp_path, api, caplog):
+    for inner in STATE:
+        Training(api, tmp_path / inner, inner).run(3)
+    assert "cannot keep" not in caplog.text
+
+
+def test_checkpoints_do_not_grow_with_the_rounds_of_large_fleets(tmp_path, monkeypatch):
+    """The clients of older rounds are left out when they are many; the last round is kept."""
+    monkeypatch.setattr("flwr_mel.checkpoint.strategies._KEEP_ROWS", 2 * CLIENTS)
+    whole = Training("message", tmp_path / "a", callbacks=[JsonlWriter(tmp_path / "r.jsonl")]).run(4)
+    rest = Training("message", tmp_path / "a").run(5)
+    assert [len(record.learners) for record in whole.mel.records] == [CLIENTS] * 4
+    assert [len(record.learners) for record in rest.mel.records] == [0, 0, CLIENTS, CLIENTS, CLIENTS]
+    for old, new in zip(whole.mel.records, rest.mel.records, strict=False):
+        assert replace(old, learners=new.learners) == new
+    assert all(len(record.learners) == CLIENTS for record in read_jsonl(tmp_path / "r.jsonl"))
 
 
 @APIS

@@ -100,6 +100,17 @@ def test_the_fastest_batch_says_how_many_samples_are_in_time():
     assert device.batches == [[8]]
 
 
+def test_one_slow_batch_does_not_end_the_task():
+    device = Device()
+
+    def work(message, ctx):
+        for k, (rows,) in enumerate(Assignment.from_message(message).loader(DataLoader(DATA, 8))):
+            device.now += 20 if k == 2 else len(rows)
+
+    words = {**TASK, wire.EPOCHS: 1, wire.SAMPLES: 100, wire.SECONDS: 8 + 8 + 20 + 12}
+    assert facts(call(work, words, mod=device.mod)) == (24 + 12, 24 + 12, 1, 1)
+
+
 def test_a_baseline_round_has_a_limit_only_if_it_is_sent():
     assert facts(Device().report(50, words=BASELINE, epochs=1)) == (50, 50, 1, 1)
     without = {key: x for key, x in TASK.items() if key != wire.SECONDS}

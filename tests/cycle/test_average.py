@@ -41,6 +41,15 @@ def test_a_client_that_never_said_what_it_holds_counts_for_its_samples():
     assert blend(Average.NOVA_HELD, [Work(1, 10), Work(1, 10, 90)]).weights == (10, 90)
 
 
+def test_a_false_claim_of_work_moves_no_other_client():
+    """FedNova multiplies all changes by the mean number of steps."""
+    liar, honest = Work(1e10, 100, claimed=True), [Work(2, 100, claimed=True)] * 3
+    factors = blend(Average.NOVA, [liar, *honest]).factors
+    assert factors[1:] == (1.0,) * 3
+    assert factors[0] == pytest.approx(2e-10)
+    assert blend(Average.NOVA, [Work(4, 100), Work(2, 100)]).factors == (0.75, 1.5)
+
+
 @examples(75)
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=30), st.floats(0.01, 1.0))
 def test_no_weight_is_more_than_its_share(weights, share):
@@ -65,4 +74,6 @@ def test_the_average():
     assert mean[0].tolist() == [1.5, 3.0]
     assert mean[0].dtype == np.float32
     assert (mean[1].shape, mean[1].dtype, int(mean[1])) == ((), np.int64, 3)
+    half = np.array([0, 0x3F80], np.uint16).view("V2")  # bfloat16: 0 and 1
+    assert weighted_average([[half], [half[::-1]]], [1, 3])[0].tobytes() == b"\x40\x3f\x80\x3e"
     assert weighted_average([[np.array([1j])], [np.array([3.0 + 0j])]], [1, 1])[0][0] == 1.5 + 0.5j

@@ -7,14 +7,15 @@ import resource
 import pytest
 
 from flwr_mel import JsonlWriter, Stopping, read_jsonl
-from flwr_mel.records import CycleRecord, Outcome
-from tests.cycle.tools import App, Run
+from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 
 
 @pytest.fixture
 def records():
-    run = Run([App(own=2), App(pace=1e-2), App(modded=False)])
-    return run.rounds(4)
+    row = LearnerRecord("0", "1000", Outcome.USED, epochs=2, samples=60, time_s=0.5, share=1.0)
+    skipped = LearnerRecord("1", "1001", reason="it did not answer")
+    times = {"cycle_time_s": 1.0, "makespan_s": 0.5, "waited_s": 0.7}
+    return [CycleRecord(n, **times, learners=[row, skipped], notes=["a note"]) for n in range(1, 5)]
 
 
 def written(path, records):
@@ -64,30 +65,79 @@ def test_a_full_disk_leaves_no_half_line(tmp_path, records):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(OSError, match=r"File too large: '.*run\.jsonl'"):
             writer(records[1])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     writer(records[1])
     assert [record.cycle for record in read_jsonl(path)] == [1, 2]
+    assert "run.jsonl" in repr(writer)  # named when a callback fails
 
 
 def test_other_files_stay_untouched(tmp_path):
     path = tmp_path / "notes.txt"
-    path.write_text("dear diary\nsecond line\n")
-    with pytest.raises(ValueError, match=r"cycle records, got .*notes\.txt"):
-        JsonlWriter(path)
-    assert path.read_text().startswith("dear diary")
+    for text in ("dear diary\nsecond line\n", "one line only"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"cycle records, got .*notes\.txt"):
+            JsonlWriter(path)
+        assert path.read_text() == text
     with pytest.raises(ValueError, match="can be written"):
         JsonlWriter(tmp_path)
 
 
-def test_a_broken_line_inside_is_an_error(tmp_path, records):
+DAMAGE = [b"nonsense", b"\xff\x00\xfe", b"{}", b"[1]", b'{"cycle": 2, "lear', b"7", b'{"cycle": {}}']
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_line_costs_that_line(tmp_path, records, damage, caplog):
+    """For the reader, and for a writer that continues the file."""
+    path = tmp_path / "run.jsonl"
+    written(path, records[:3])
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([lines[0], damage, lines[2], b""]))
+    assert [record.cycle for record in read_jsonl(path)] == [1, 3]
+    assert caplog.text.count(f"{path}, line 2 is left out, as it is damaged: ") == 1
+    written(path, records[3:])
+    assert caplog.text.count(f"{path}, line 2 is damaged: it stays as it is") == 1
+    assert path.read_bytes().splitlines()[:3] == [lines[0], damage, lines[2]]
+    assert [record.cycle for record in read_jsonl(path)] == [1, 3, 4]
+
+
+def test_a_resumed_training_repeats_no_line_behind_a_damaged_one(tmp_path, records):
     path = tmp_path / "run.jsonl"
     written(path, records)
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([lines[0], "nonsense", lines[1]]) + "\n")
-    with pytest.raises(ValueError, match=r"run\.jsonl, line 2"):
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1] + b"?\n" + lines[2] + b"?\n" + lines[3] + b"?\n")
+    JsonlWriter(path).resume(2)
+    assert path.read_bytes() == lines[0] + lines[1] + b"?\n"
+
+
+def test_a_last_line_without_its_end_is_kept_if_it_is_whole(tmp_path, records):
+    path = tmp_path / "run.jsonl"
+    written(path, records[:2])
+    path.write_bytes(path.read_bytes().rstrip())  # as an editor may leave it
+    written(path, records[2:3])
+    assert [record.cycle for record in read_jsonl(path)] == [1, 2, 3]
+    path.write_bytes(path.read_bytes() + b"\0\0\0")  # as a power cut may leave it
+    written(path, records[3:])
+    assert [record.cycle for record in read_jsonl(path)] == [1, 2, 3, 4]
+
+
+def test_another_process_cuts_nothing_before_it_writes(tmp_path, records):
+    """It may be about to find that the checkpoints are locked by the one that is writing."""
+    path = tmp_path / "run.jsonl"
+    written(path, records[:1])
+    with path.open("ab") as file:
+        file.write(b'{"cycle": 2, ')
+    before = path.read_bytes()
+    JsonlWriter(path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_without_a_readable_record_is_an_error(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text("nonsense\nmore\n")
+    with pytest.raises(ValueError, match=r"run\.jsonl, line 1"):
         list(read_jsonl(path))
 
 

@@ -113,9 +113,22 @@ def test_large_updates_are_scaled_down_on_request():
     record = run.round(replies=large)
     scaled = run.updates[4]
     assert scaled.changed
-    assert float(np.abs(scaled.arrays["w"]).max()) == pytest.approx(3.0, rel=0.5)
+    assert float(np.abs(scaled.arrays["w"]).max()) == pytest.approx(2 * 3.0)
     assert "update scaled to" in record.learners[4].bounded
     assert not any(update.changed for update in run.updates[:4])
+
+
+@pytest.mark.parametrize("average", ["nova", "nova-held"])
+@pytest.mark.parametrize("drawn", [1, 1e12])
+def test_a_false_count_of_drawn_samples(drawn, average):
+    """Without bounds it does not move the other clients; with them not even its own update."""
+    words = {wire.TRAIN_SECONDS: 0.2, wire.SAMPLES_USED: 100, wire.SAMPLES_DRAWN: drawn}
+    for robust in (Robust(), Robust(max_norm_ratio=2.0)):
+        run = planned(5, average=average, robust=robust)
+        run.round(replies={str(1000 + k): good(1) for k in range(1, 5)} | {"1000": good(1, **words)})
+        sizes = [float(np.abs(update.arrays["w"]).max()) for update in run.updates]
+        assert sizes[1:] == pytest.approx([1.0] * 4, rel=0.25)
+        assert (drawn < 100 and robust.max_norm_ratio is None) or sizes[0] <= 2
 
 
 def test_a_client_whose_data_hardly_count():

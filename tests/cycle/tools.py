@@ -110,12 +110,12 @@ class Run:
         """Run one round; `only` these clients are sampled, and of the `lost` and late ones no reply comes."""
         sampled = [str(1000 + k) for k in (range(len(self.apps)) if only is None else only)]
         self.state = with_nodes(self.state, self.nodes)
-        new = [node for node in self.nodes if not self.state.of(node).answered]
+        new = [node for node in self.nodes if not self.state.of(node).identity.answered]
         answers = {node: self._app(node).about(int(node) - 1000) for node in new}
         self.state = with_answers(self.state, self.options, answers)
         cycle = self.state.cycle + 1
         self.state, self.tasks, record = plan(self.state, self.options, cycle, sampled, len(self.apps))
-        deadline_s = self.options.deadline_s(record.cycle_time_s) or math.inf
+        deadline_s = self.options.deadline_s(record.cycle_time_s, simulated=False) or math.inf
         came, took = {}, [0.0]
         for task in self.tasks:
             k = int(task.node) - 1000

@@ -4,7 +4,6 @@ import importlib
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -49,18 +48,6 @@ def test_the_numbers_come_from_committed_results():
     (block,) = re.findall(r"<!-- generated: gallery -->(.*?)<!-- end -->", README, re.DOTALL)
     assert block.strip() == generate.gallery(generate.measured())
     assert (ROOT / "docs" / "SETTINGS.md").read_text(encoding="utf-8") == generate.page()
-
-
-def test_constraints_name_every_direct_dependency():
-    """All but those of examples/, which are not part of `make install`."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *(x for name in extras if name != "examples" for x in extras[name])]
-    names = {re.match(r"[\w-]+", line)[0] for line in wanted} - {"flwr-mel"}
-    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    pinned = re.findall(r"^([\w-]+)==[\d.]+$", text, re.MULTILINE)
-    assert names <= set(pinned)
-    assert "-c constraints.txt" in README
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def play(name, engine, space):
 )
 def test_clients_follow_their_tasks_on_flowers_engine(name, engine, tmp_path):
     if name in EXTRA and find_spec(EXTRA[name]) is None:
-        pytest.skip(f"{EXTRA[name]} is not installed: uv pip install -e '.[examples]'")
+        pytest.skip(f"{EXTRA[name]} is not installed: pip install --group examples")
     records, log = play(name, engine, tmp_path)
     assert [record.cycle for record in records] == [1, 2, 3]
     first, *planned = records

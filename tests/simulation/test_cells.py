@@ -4,17 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mel_simulation.scenario.adam import adam
+from mel_simulation.scenario.config import ADAM
+from mel_simulation.scenario.network import initial_weights
 from mel_simulation.sweep.cells import Cell, profiles, read_sweep
 from mel_simulation.sweep.results import read_about, read_results
+from mel_simulation.sweep.rounds import facts, rounds
 from mel_simulation.sweep.run import run_cell
-from mel_simulation.sweep.schedule import PlannedCycle, plan_cycles
-from mel_simulation.sweep.training import combine
 
 from flwr_mel._validate import InputError
-from flwr_mel.cycle.state import Task
 
 RESULTS = Path(__file__).parents[2] / "results"
-FORMER = ("mobility", "proximal", "exclude", "sample-cost")
 SWEEPS = ("headline", "paper", "rate", "variations")
 
 
@@ -59,12 +59,12 @@ def test_bad_sweeps_are_refused(tmp_path, text, says):
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_committed_results_are_found_again(name):
-    """Whatever options come and go, a sweep knows the cells that are done, and which version did them."""
+    """A sweep knows the cells that are done, and which version did them."""
     path = RESULTS / f"{name}.jsonl"
     rows = read_results(path)
     for row in rows:
-        present = {key: value for key, value in row["config"].items() if key not in FORMER}
-        assert Cell.parse(present).key == row["cell"]
+        cell = Cell.parse(row["config"])
+        assert (cell.key, cell.as_dict()) == (row["cell"], row["config"])
     assert {row["version"] for row in rows} == set(read_about(path)["versions"]["flwr-mel"].split(", "))
 
 
@@ -75,22 +75,40 @@ def test_profiles_are_valid(name):
     assert len(cells) >= 20
 
 
+def played(cell):
+    """The cycles of a cell, in which nothing is learned."""
+    return list(rounds(cell, lambda _, __, weights: weights))
+
+
 def test_tasks_keep_the_limits_and_share_out_the_data():
-    [first, _] = plan_cycles(cell())
-    rows = np.concatenate([task.shard for task in first.tasks])
+    options = cell()
+    [(tasks, record, _), _] = played(options)
+    rows = np.concatenate([task.shard for task in tasks])
     assert sorted(rows) == list(range(4000))
-    assert [len(task.shard) for task in first.tasks] == [task.samples for task in first.tasks]
-    assert first.facts["makespan_s"] <= 10
-    assert first.facts["broken"] == 0
-    assert first.facts["mean_epochs"] == sum(task.epochs for task in first.tasks) / 20
-    assert first.facts["relaxed"] > 1
+    assert [len(task.shard) for task in tasks] == [task.samples for task in tasks]
+    found = facts(options, record)
+    assert 0 < found["makespan_s"] <= 10
+    assert found["broken"] == 0
+    assert found["mean_epochs"] == sum(task.epochs for task in tasks) / 20
+    assert found["mean_epochs"] <= found["bound"] <= found["relaxed"] + options.staleness
+
+
+def test_samples_that_do_not_fit_later_are_left_out():
+    """Energy limits are drawn anew in every cycle; the first cycle decides whether a run starts."""
+    options = cell(cycle_time=5.0, energy=4.0, energy_spread=3.5, cycles=7)
+    records = [record for _, record, _ in played(options)]
+    assert records[0].total_samples == 4000
+    assert records[-1].total_samples < 4000
+    assert {facts(options, record)["broken"] for record in records} == {0}
 
 
 def test_the_baseline_waits_for_all_and_breaks_limits():
-    wait = plan_cycles(cell(baseline="fedavg", epochs=3))[0]
-    assert wait.facts["makespan_s"] > 10
-    assert [task.epochs for task in wait.tasks] == [3] * 20
-    assert wait.facts["broken"] > 0
+    options = cell(baseline="fedavg", epochs=3)
+    tasks, record, _ = played(options)[0]
+    found = facts(options, record)
+    assert found["makespan_s"] > 10
+    assert [(task.epochs, task.samples) for task in tasks] == [(3, 200)] * 20
+    assert found["broken"] > 0
 
 
 def test_infeasible_cells_say_so():
@@ -99,12 +117,26 @@ def test_infeasible_cells_say_so():
     assert not row["acts"]
 
 
-@pytest.mark.parametrize(
-    # Steps 10 and 90, shares 1/4 and 3/4: 70 effective steps of (0.25 * 1/10 + 0.75 * 5/90) each.
-    ("average", "expected"),
-    [("data", 4.0), ("nova", 70 * (0.025 + 3.75 / 90))],
-)
-def test_ways_to_average(average, expected):
-    cycle = PlannedCycle(1, [Task("0", "", 1, 1, 10, 0), Task("1", "", 1, 3, 30, 0)], {})
-    old, updates = [np.zeros(2, np.float32)], [[np.full(2, 1.0, np.float32)], [np.full(2, 5.0, np.float32)]]
-    np.testing.assert_allclose(combine(cell(average=average), old, updates, cycle)[0], expected, rtol=1e-6)
+def test_ways_to_average():
+    """FedNova's rule and Adam change the model of the first cycle; both start from the same updates."""
+    ways = [{}, {"average": "nova"}, {"optimizer": "adam"}, {"optimizer": "adam", "eta": 0.02}]
+    models = [next(rounds(cell(**way)))[2][0] for way in ways]
+    first = initial_weights(0)[0]
+    steps = [np.abs(model - first).max() for model in models]
+    assert len(set(steps)) == 4
+    # Of one step, Adam takes the sign and a part of eta.
+    assert steps[3] == pytest.approx(5 * steps[2], rel=1e-3)
+
+
+def test_the_step_of_adam_is_flowers_own():
+    model, average = [np.zeros(3, np.float32)], [np.array([1.0, -2.0, 0.0], np.float32)]
+    step, b1, b2 = adam(0.1), ADAM["beta_1"], ADAM["beta_2"]
+    # The first step of Adam is eta in every direction, but for its correction of round 2.
+    once = step(1, model, average)
+    correction = np.sqrt(1 - b2**2) / (1 - b1**2) * (1 - b1) / np.sqrt(1 - b2)
+    assert once[0] == pytest.approx([0.1 * correction, -0.1 * correction, 0.0], rel=1e-4)
+    assert once[0].dtype == np.float32
+    # The model may have moved otherwise in between; only the moments are kept.
+    again = step(2, model, average)
+    assert np.sign(again[0]).tolist() == [1, -1, 0]
+    assert again[0] != pytest.approx(once[0])

@@ -1,13 +1,9 @@
 """`flwr-mel simulate`: what cannot work is refused before anything starts."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from mel_simulation.scenario import job
-from mel_simulation.scenario.data import embedded
 from mel_simulation.sweep.cells import profiles
 from typer.testing import CliRunner
 
@@ -15,7 +11,7 @@ from flwr_mel.paper import paper_fleet
 from flwr_mel.tools.cli import app
 from flwr_mel.tools.fleetfile import Fleet, write_fleet
 from tests.simulation.tools import cli, finished
-from tests.waiting import PATIENCE_S
+from tests.tools.commands import process
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*removed in Click:DeprecationWarning"),
@@ -98,44 +94,22 @@ def test_results_that_are_none(command, content, tmp_path):
     assert f"--from must be a file like {'results' if command == 'sweep' else 'arena'}.jsonl" in done.output
 
 
-@pytest.mark.parametrize("package", ["ray", "mlxtend"])
-def test_a_missing_package_is_named_by_simulate(package, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.setattr(job, "loaded", {})
-    embedded.cache_clear()
-    assert "simulate needs more packages" in (said := cli("--run-dir", tmp_path / "run", code=4))
-    assert package in said
-
-
 @pytest.mark.parametrize(("command", "code"), [("sweep", 4), ("arena", 4)])
 def test_bad_input_leaves_stdout_empty(command, code):
     done = CliRunner().invoke(app, [command, "nope"])
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (code, "", 1)
 
 
-def test_a_missing_package_is_named(tmp_path):
+def test_commands_whose_packages_are_broken_are_named_and_leave_the_others_alone(tmp_path):
     blocked = tmp_path / "mel_simulation"
     blocked.mkdir()
     (blocked / "__init__.py").write_text("raise ImportError(\"No module named 'torch'\")")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    for command in ("simulate", "sweep"):
-        done = subprocess.run(
-            [sys.executable, "-m", "flwr_mel.tools.cli", command, "--seed", "1"],
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+    for name in ("simulate", "sweep"):
+        done = process(name, "--seed", "1", env=env)
         assert done.returncode == 4, done.stderr
-        assert f"{command} needs more packages (No module named 'torch')" in done.stderr
-        assert "pip install '.[simulation]'" in done.stderr
-    done = subprocess.run(
-        [sys.executable, "-m", "flwr_mel.tools.cli", "--help"],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        assert f"{name} needs more packages (No module named 'torch')" in done.stderr
+        assert done.stderr.endswith("pip install . ./simulation\n")
+    done = process("--help", env=env)
     assert done.returncode == 0
     assert "Not available" in done.stdout

@@ -5,10 +5,8 @@ import json
 import numpy as np
 import pytest
 from mel_simulation.paper.on_engine import collected
-from mel_simulation.scenario.job import names_of
 from mel_simulation.sweep.cells import Cell
-from mel_simulation.sweep.schedule import plan_cycles
-from mel_simulation.sweep.training import train_cell
+from mel_simulation.sweep.run import run_cell
 
 from tests.simulation.tools import CYCLES, assert_same, records
 
@@ -32,23 +30,20 @@ def test_federated_learning_on_uneven_data_until_it_is_good_enough(play):
     assert len({row["samples"] for row in first["learners"]}) > 5
 
 
-def test_rate_on_the_engine_is_the_planned_sweep(play):
-    """The strategy asks for the tasks that a sweep plans ahead; FedAdam is Flower's own here."""
+def test_rate_on_the_engine_is_the_cell_of_a_sweep(play):
+    """FedAdam of the Message API averages in another order, so accuracies may differ a little."""
     options = {"scheme": "rate", "optimizer": "adam", "frugality": 0.25, "cycles": 4}
     run = play("rate", **options)
     found, row = records(run), collected(run)
-    cell = Cell.parse({**options, "learners": 20, "average": "nova"})
-    cycles, names = plan_cycles(cell), names_of(cell)
-    for record, cycle in zip(found, cycles, strict=True):
-        asked = {row["learner"]: (row["epochs"], row["samples"]) for row in record["learners"]}
-        assert asked == {names[int(t.node)]: (t.epochs, t.samples) for t in cycle.tasks}
-        assert record["makespan_s"] == pytest.approx(cycle.facts["makespan_s"])
-        assert len(asked) == 20
-        length = record["cycle_time_s"]
-        assert all(row["time_s"] <= length for row in record["learners"])
-    trained = train_cell(cell, cycles)
+    cell = run_cell(Cell.parse({**options, "learners": 20, "average": "nova"}), {})
+    for record, act in zip(found, cell["acts"], strict=True):
+        assert record["makespan_s"] == act["makespan_s"]
+        assert record["energy_j"] == act["energy_j"]
+        assert len(record["learners"]) == act["used"] == 20
+        assert sum(x["epochs"] * x["samples"] for x in record["learners"]) == act["sample_epochs"]
+        assert all(x["time_s"] <= record["cycle_time_s"] for x in record["learners"])
     reached = [record["metrics"]["accuracy"] for record in found]
-    assert reached == pytest.approx(trained["accuracy"], abs=0.01)
+    assert reached == pytest.approx(cell["accuracy"], abs=0.01)
     assert reached[-1] > reached[0]
     assert row["accuracy"] == reached
     assert row["time_s"] == pytest.approx(np.cumsum([record["makespan_s"] for record in found]))

@@ -10,8 +10,8 @@ from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
 
 from flwr_mel import JsonlWriter, Measured, Robust, Rounds, Shards, Stopping, read_jsonl, wire
 from flwr_mel.clientapp import Assignment
-from flwr_mel.cycle.errors import NoWork
 from flwr_mel.cycle.advice import round_line
+from flwr_mel.cycle.errors import NoWork
 from flwr_mel.grid import TimedGrid
 from tests.cycle.tools import MODEL, App
 from tests.strategies.fleet import COSTS, FakeGrid, Fleet, close, measured, planned, wrapped
@@ -202,7 +202,8 @@ def test_robust_bounds(api):
     bounds = Robust(max_share=0.4, max_norm_ratio=2.0)
     mel = wrapped(api, cycle_time_s=10.0, max_epochs=1, robust=bounds)
     arrays = api.train(mel, Fleet([*planned(3), large], moves=moves), rounds=1)
-    assert arrays["b"][0] == pytest.approx(1.0, rel=1e-4)
+    # 60 samples of each of the first three, and 120 of the last, whose update is 2 * 120 / 60 times as large.
+    assert arrays["b"][0] == pytest.approx((3 * 60 * 1 + 120 * 4) / 300, rel=1e-4)
     bounded = mel.records[0].learners[3].bounded
     assert "update scaled" in bounded
     assert "instead of" in bounded

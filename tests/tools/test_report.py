@@ -166,6 +166,8 @@ def test_cut_and_repeated_records(tmp_path):
     found = load_run(path)
     assert [record.cycle for record in found.records] == [1, 2, 3]
     assert found.state() == (True, "enough")
+    file.write_text(file.read_text().rpartition("\n")[0] + "\n" + json.dumps(again | {"cycle": 1}) + "\n")
+    assert [record.cycle for record in load_run(path).records] == [1]  # another training has begun
     alone = tmp_path / "mine.jsonl"
     alone.write_text(file.read_text().split("\n")[0])
     assert (load_run(alone).name, load_run(alone).config) == ("mine.jsonl", {})
@@ -218,7 +220,7 @@ def test_without_matplotlib_the_extra_is_named(several, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     told = refused("report", several[0], "--out", tmp_path / "page.html", code=4)
     assert "matplotlib" in told
-    assert "pip install 'flwr-mel[report]', or in a clone: pip install '.[report]'" in told
+    assert "in a clone of flwr_mel: pip install '.[report]'" in told
     assert not (tmp_path / "page.html").exists()
     with pytest.raises(ImportError):
         write_report([several[0]], tmp_path / "page.html")

@@ -156,7 +156,11 @@ def load_run(path: str | Path) -> Run:
     file = Path(path) / RECORDS if Path(path).is_dir() else Path(path)
     beside = file.with_name("config.json")
     try:
-        records = {record.cycle: record for record in read_jsonl(file)}  # a run done again counts
+        records: dict[int, CycleRecord] = {}
+        for record in read_jsonl(file):
+            if record.cycle in records:  # a run done again, of which later rounds may be missing
+                records = {cycle: x for cycle, x in records.items() if cycle < record.cycle}
+            records[record.cycle] = record
         # Beside a file with a name of its own, it need not belong to it.
         known = file.name == RECORDS and beside.exists()
         facts = json.loads(beside.read_text("utf-8")) if known else {}

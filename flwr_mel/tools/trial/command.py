@@ -64,7 +64,7 @@ def try_app(
         trial = Trial.of(app, fleet, where, clients, seed)
         devices_of(fleet, clients, Reference(1.0, 0))  # what is wrong with the fleet is told before a run
         if find_spec("ray") is None:
-            shell.missing_packages("try", ImportError("No module named 'ray'"), "simulation")
+            shell.missing_packages("try", ImportError("no ray"), "'flwr[simulation]' '.[report]'")
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what runs, as Ctrl-C does
         known = reference or where / "reference.json"
         if reference is None and not known.exists():

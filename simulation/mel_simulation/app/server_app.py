@@ -18,13 +18,13 @@ from flwr.serverapp.strategy import FedAdam
 from flwr_mel import server as classic
 from flwr_mel import serverapp as message
 from flwr_mel.checkpoint import Checkpointed
-from flwr_mel.cycle.options import Rounds, Shards
+from flwr_mel.cycle.options import Rounds
 from flwr_mel.records import JsonlWriter, Stopping
 from flwr_mel.tools.report import write_report
 from mel_simulation.app.message_window import Windowed
 from mel_simulation.app.run_dir import RunDir
 from mel_simulation.scenario import job
-from mel_simulation.scenario.config import ADAM, RATE, RunConfig
+from mel_simulation.scenario.config import ADAM, RunConfig
 from mel_simulation.scenario.network import Weights, evaluate, initial_weights
 
 app = ServerApp()
@@ -51,19 +51,8 @@ def wait_for_nodes(grid: Grid, learners: int, patience_s: float = 60.0) -> None:
 
 
 def settings_of(config: RunConfig, run: RunDir) -> dict[str, Any]:
-    """Return the keyword arguments of either `MelStrategy`: the paper's costs, limits and weights."""
-    data = job.dataset_of(config)
-    if config.scheme == RATE:
-        planned = {"cycle_time_s": "best", "solver": config.rate(), "average": "nova"}
-    else:
-        scheme = config.scheme_object()
-        planned = {"cycle_time_s": config.cycle_time, "solver": scheme.solver, "staleness": scheme.staleness}
-        planned["total_samples"] = job.total_samples(config)
-    return planned | {
-        "min_samples": job.min_samples(config),
-        "workload": job.workload_of(config),
-        "shards": Shards((data.train_x, data.train_y)) if config.mode == "pl" else None,
-        "seed": config.seed,
+    """Return the keyword arguments of either `MelStrategy`."""
+    return job.settings_of(config) | {
         # The first replies wait for Ray to start. A result must not depend on the wall clock.
         "rounds": Rounds(probe_timeout_s=3600.0),
         # In this order, so that the last record has the reason for the end.

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from flwr_mel._validate import complain, count
-from flwr_mel.tools.shell import FAILED, INTERRUPTED, bad_input, missing_packages, note, stop
+from flwr_mel.tools.shell import FAILED, INTERRUPTED, bad_input, note, stop
 from mel_simulation.ray_session import Show, TaskError
 
 RayAddress = Annotated[str, typer.Option(envvar="RAY_ADDRESS", help="Existing Ray cluster.")]
@@ -36,7 +36,7 @@ def command(name: str, tasks: str, profiles: Mapping[str, Path], load: Load, abo
     profiles : mapping
         Files by name; each begins with a comment for the help.
     load : callable
-        Reads the profile; raises ImportError if packages are missing.
+        Reads the profile.
     about : str
         Help.
     """
@@ -73,10 +73,7 @@ def command(name: str, tasks: str, profiles: Mapping[str, Path], load: Load, abo
             if not file.is_file():
                 rule = f"one of {', '.join(profiles)}, or a TOML file"
                 raise complain("profile", rule, profile) from FileNotFoundError(ENOENT, "")
-            try:
-                notices, work, collect = load(file, where, known or [], absolute(data_dir))
-            except ImportError as error:
-                missing_packages(name, error, "simulation")
+            notices, work, collect = load(file, where, known or [], absolute(data_dir))
             for notice in sorted(set(notices) - {""}):
                 note(notice)
             why, code = "", 0

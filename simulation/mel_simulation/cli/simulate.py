@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import click
 import typer
 from click.core import ParameterSource
 
-from flwr_mel.tools.shell import bad_input, missing_packages
+from flwr_mel.tools.shell import bad_input
 from mel_simulation.cli.many import RayAddress
 from mel_simulation.scenario.config import options
 
@@ -33,14 +32,9 @@ def simulate(context: typer.Context, **values: Any) -> None:
     address, default = values.pop("ray_address"), ParameterSource.DEFAULT
     given = {key: value for key, value in values.items() if context.get_parameter_source(key) is not default}
     with bad_input(_LIBRARY):
-        try:
-            from mel_simulation.cli.running import configure, run  # noqa: PLC0415 (takes a moment)
+        from mel_simulation.cli.running import configure, run  # noqa: PLC0415 (takes a moment)
 
-            if find_spec("ray") is None:  # imported by the engine's process
-                raise ModuleNotFoundError("No module named 'ray'")
-            run(configure(values, given), address)
-        except ImportError as error:
-            missing_packages("simulate", error, "simulation")
+        run(configure(values, given), address)
 
 
 def _parameters() -> Iterator[inspect.Parameter]:

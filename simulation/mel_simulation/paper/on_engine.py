@@ -1,7 +1,7 @@
 """README's scenario on Flower's engine: ``python -m mel_simulation.paper.on_engine RUN_DIRECTORY ...``.
 
 Collects runs of `flwr-mel simulate --scheme rate --optimizer adam` into results/rate-engine.jsonl. `make
-docs` puts them beside the cells of the sweep `rate`, which plans the same cycles ahead and trains without it.
+docs` puts them beside the cells of the sweep `rate`, which plans the same cycles without Flower's engine.
 """
 
 from __future__ import annotations

@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from flwr_mel import wire
 from flwr_mel._files import atomically
 from flwr_mel._validate import IntArray, complain
-from flwr_mel.allocation import AllocationProblem, Solution, Status, allocate
+from flwr_mel.allocation import AllocationProblem, allocate
 from flwr_mel.clientapp import Assignment, describe
 from flwr_mel.costs import Workload
-from flwr_mel.cycle.round_time import Pace, best_in_pace
+from flwr_mel.cycle.options import Average, Shards
 from flwr_mel.paper import PAPER_LAYERS, PAPER_SAMPLES, PaperFleet, least_batch
-from flwr_mel.solvers.rate import LEAST
+from flwr_mel.solvers.rate import LEAST, best_round
 from flwr_mel.tools.fleetfile import Fleet, Learner, Relative, read_fleet
 from mel_simulation.scenario.config import RATE, RunConfig
 from mel_simulation.scenario.data import Dataset, cache_dir, load
@@ -163,31 +164,43 @@ def problem_of(config: RunConfig, cycle: int, order: Sequence[int] | None = None
     )
 
 
-def plan(
-    config: RunConfig, cycle: int, problem: AllocationProblem, pace: Pace
-) -> tuple[AllocationProblem, Solution, Pace]:
-    """Allocate as `MelStrategy` does; return the problem, with `rate` that of the chosen T, and the solution.
-
-    After the first cycle, samples that do not fit are left out.
-    """
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """Return the keywords of `MelStrategy`, which are also those of `Options`: costs, limits and weights."""
+    data = dataset_of(config)
     if config.scheme == RATE:
-        costs, held = problem.coefficients, problem.max_samples
-        if config.mode == "pl":
-            held = np.minimum(held, len(dataset_of(config).train_y) // len(problem))
-        limits, rate = problem.energy_limit_j, config.rate()
-        best, pace = best_in_pace(pace, costs, costs, limits, held, problem.min_samples, rate)
-        return best.problem, best.solution, pace
-    solver = config.scheme_object().solver
-    solution = allocate(problem, solver, throw=cycle == 1)
-    fits = solution.diagnosis.carried if solution.diagnosis is not None else 0
-    if solution.status is Status.INFEASIBLE and fits:
-        solution = allocate(problem.replace(total_samples=fits), solver)
-    return problem, solution, pace
+        planned: dict[str, Any] = {"cycle_time_s": "best", "solver": config.rate()}
+    else:
+        scheme = config.scheme_object()
+        planned = {"cycle_time_s": config.cycle_time, "solver": scheme.solver, "staleness": scheme.staleness}
+        planned["total_samples"] = total_samples(config)
+    return planned | {
+        "average": Average.NOVA if config.scheme == RATE else Average.SAMPLES,
+        "min_samples": min_samples(config),
+        "workload": workload_of(config),
+        "shards": Shards((data.train_x, data.train_y)) if config.mode == "pl" else None,
+        "seed": config.seed,
+    }
+
+
+def answers(config: RunConfig, cycle: int) -> dict[str, dict[str, Any]]:
+    """Return what all learners of Flower's engine answer before a cycle, by node: the learner's number."""
+    return {
+        str(k): {wire.MODDED: 1, wire.SIMULATED: 1, wire.PARTITION: k, **capability(config, k, cycle)}
+        for k in range(config.learners)
+    }
 
 
 def check_feasible(config: RunConfig) -> None:
     """Raise `Infeasible` if the first cycle has no allocation."""
-    plan(config, 1, problem_of(config, 1), Pace())
+    problem = problem_of(config, 1)
+    if config.scheme != RATE:
+        allocate(problem, config.scheme_object().solver)
+        return
+    most = problem.max_samples
+    if config.mode == "pl":
+        most = np.minimum(most, len(dataset_of(config).train_y) // len(problem))
+    limits, least = problem.energy_limit_j, problem.min_samples
+    best_round(problem.coefficients, limits, max_samples=most, min_samples=least, objective=config.rate())
 
 
 def learn(

@@ -1,1 +1,1 @@
-"""Many runs at once: cells of a grid, their schedules, training and results."""
+"""Many runs at once: cells of a grid, their rounds and results."""

@@ -13,10 +13,6 @@ from typing import Any
 from flwr_mel._validate import InputError, Phrase, complain
 from mel_simulation.scenario.config import RunConfig, option, refuse_idle
 
-#: Options that came after the first results: keys of cells name them only where they are set.
-_LATER = {"optimizer": "average", "eta": 0.004, "frugality": 0.0}
-#: Former options, which had these values in all results that were kept: keys of cells still name them.
-_FORMER = {"mobility": 0.0, "proximal": 0.01, "exclude": "infeasible", "sample-cost": 0.0}
 #: How the learners' models become one: weighted by samples, as in the paper, or by FedNova's rule.
 AVERAGES = ("data", "nova")
 #: FedAvg without allocation: fixed epochs on equal batches; every cycle waits for the slowest learner.
@@ -43,10 +39,8 @@ class Cell(RunConfig):
 
     def as_dict(self) -> dict[str, Any]:
         """Return all that the result depends on, without paths of this machine."""
-        left_out = {"run-dir", "data-dir", "resume", "api"}
-        values = RunConfig.as_dict(self)
-        left_out |= {key for key, default in _LATER.items() if values[key] == default}
-        return {**{key: value for key, value in values.items() if key not in left_out}, **_FORMER}
+        left_out = ("run-dir", "data-dir", "resume", "api")
+        return {key: value for key, value in RunConfig.as_dict(self).items() if key not in left_out}
 
     @property
     def key(self) -> str:

@@ -1,7 +1,7 @@
 """All cells of a sweep, side by side: each cell is one Ray task.
 
-A sweep needs no messages: a Ray task plans all cycles of a cell and trains its learners in turn. The data
-lie in Ray's object store once per machine.
+A sweep needs no messages: a Ray task plans each cycle of a cell and trains its learners in turn. The data lie
+in Ray's object store once per machine.
 """
 
 from __future__ import annotations
@@ -15,21 +15,27 @@ from flwr_mel.allocation import Infeasible
 from mel_simulation.app.run_dir import versions
 from mel_simulation.ray_session import Show, side_by_side
 from mel_simulation.scenario import job
+from mel_simulation.scenario.network import evaluate
 from mel_simulation.sweep.cells import Cell
 from mel_simulation.sweep.results import Results, Row
-from mel_simulation.sweep.schedule import plan_cycles
-from mel_simulation.sweep.training import train_cell
+from mel_simulation.sweep.rounds import facts, rounds
 
 
 def run_cell(cell: Cell, data: Any) -> Row:
     """Compute a cell in a Ray worker, with the data that the command has read."""
     job.loaded.update(data)
-    row = {"cell": cell.key, "config": cell.as_dict(), "version": flwr_mel.__version__}
+    row: Row = {"cell": cell.key, "config": cell.as_dict(), "version": flwr_mel.__version__}
+    row |= {"acts": [], "trouble": "", "accuracy": [], "loss": []}
+    test = job.dataset_of(cell)
     try:
-        cycles = plan_cycles(cell)
+        for _, record, weights in rounds(cell):
+            loss, accuracy = evaluate(weights, test.test_x, test.test_y)
+            row["acts"].append(facts(cell, record))
+            row["accuracy"].append(accuracy)
+            row["loss"].append(loss)
     except Infeasible as infeasible:
-        return {**row, "acts": [], "trouble": str(infeasible.diagnosis), "accuracy": [], "loss": []}
-    return {**row, "acts": [cycle.facts for cycle in cycles], "trouble": "", **train_cell(cell, cycles)}
+        row["trouble"] = str(infeasible.diagnosis)
+    return row
 
 
 def sweep(cells: Sequence[Cell], results: Results, show: Show, workers: int = 0, address: str = "") -> None:

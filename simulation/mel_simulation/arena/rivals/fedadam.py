@@ -1,7 +1,7 @@
 """FedAdam: the average gives the direction of the server's step, Adam its length.
 
-Reddi et al., "Adaptive Federated Optimization", ICLR 2021; Flower's `FedAdam` (tested) with a tau that suits
-small steps. What makes the average may be any rival.
+Reddi et al., "Adaptive Federated Optimization", ICLR 2021; Flower's `FedAdam` with a tau that suits small
+steps. What makes the average may be any rival.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mel_simulation.arena.rivals.fedavg import FedAvg
 from mel_simulation.arena.rounds import Rival
 from mel_simulation.arena.world import World
-from mel_simulation.sweep.training import Adam
+from mel_simulation.scenario.adam import adam
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class FedAdam:
 
     def run(self, world: World) -> None:
         """Let the rival run in a world whose server has Adam."""
-        adam = Adam(self.eta)
-        world.server = lambda model, wanted: adam.step(world.version + 1, model, wanted)
+        step = adam(self.eta)
+        world.server = lambda model, wanted: step(world.version + 1, model, wanted)
         self.inner.run(world)
 
 
