@@ -18,8 +18,8 @@ from flwr_mel.tools.trial.fleets import BUILT_IN
 
 PAGE = Path(__file__).with_name("SETTINGS.md")
 ROOT = Path(__file__).parents[1]
-#: Fleets whose energy is known.
-COUNTED = ("paper", "phones")
+#: The fleet without energy.
+UNCOUNTED = "1-2-5-10"
 HEAD = """# Settings
 
 All keywords of `MelStrategy`, the same in both APIs, and the objects that some of them take. This page is
@@ -69,11 +69,13 @@ def gallery(results: dict[str, Any]) -> str:
     """Return figure and table of the examples: the gain in time, and in energy, on each fleet."""
     if not results:
         return ""
-    head = ["project", *(f"time, {fleet}" for fleet in BUILT_IN), *(f"energy, {fleet}" for fleet in COUNTED)]
+    fleets = [fleet for fleet in BUILT_IN if any(fleet in found for found in results.values())]
+    counted = [fleet for fleet in fleets if fleet != UNCOUNTED]
+    head = ["project", *(f"time, {fleet}" for fleet in fleets), *(f"energy, {fleet}" for fleet in counted)]
     rows = []
     for name, found in results.items():
-        cells = [_gain(found, fleet, "seconds") for fleet in BUILT_IN]
-        cells += [_gain(found, fleet, "joules") for fleet in COUNTED]
+        cells = [_gain(found, fleet, "seconds") for fleet in fleets]
+        cells += [_gain(found, fleet, "joules") for fleet in counted]
         rows.append([f"[{name}](examples/{name})", *cells])
     return "![Time to the same accuracy](docs/figures/gallery.png)\n\n" + markdown_table(head, rows)
 
