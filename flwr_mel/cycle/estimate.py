@@ -41,7 +41,7 @@ _CLIP, _CHANGE = 2.5, 2
 _NOISE_CLIP, _CLIPPED_SQUARE = 1.5, 0.77847
 _LEAST_NOISE, _MOST_NOISE = 1e-4, 1.0
 # The width of the quantile grows by this with each late task.
-_WIDER, _LEAST_WIDTH = 0.4, 0.9
+_WIDER, _LEAST_WIDTH = 0.6, 0.9
 # At least so much of a task is training: work is never free.
 _TRAINING = 0.05
 # A client's word alone makes its energy at most so much cheaper, and dearer, than declared.
@@ -212,11 +212,12 @@ class Estimate:
         """
         x = (max(work, 1.0), samples, 1.0)
         before = _dot(self.mean, x)
-        if options is None:
-            return replace(self, misses=0, seen=self.seen + 1)
+        if options is None:  # a client that is much faster than it declares does not confirm its costs
+            return replace(self, misses=0, seen=self.seen + (2 * seconds >= before))
         if not (before > 0 and 0 < seconds <= _LARGEST):
             return replace(self, misses=0)
-        late = seconds > self.margin * 2.0**self.misses * before
+        # Of late replies in a row the first counts: the others are the same change of speed.
+        late = self.run <= 0 and seconds > self.margin * before
         learned = self._corrected(x, seconds, before, options)
         return learned._planned(x, seconds, options, late=late)._used(x, joules)
 
@@ -237,7 +238,7 @@ class Estimate:
         gain = _scaled(_times(spread, x), 1 / (before * total))
         a, b, c = (m + g * off for m, g in zip(self.mean, gain, strict=True))
         excess = min(off**2, _NOISE_CLIP**2 * total) / _CLIPPED_SQUARE - total
-        noise = self.noise + self.noise / total * excess / min(self.seen + 3, options.memory)
+        noise = self.noise + (not run) * self.noise / total * excess / min(self.seen + 3, options.memory)
         return replace(
             self,
             mean=_positive((a, b, c), x),

@@ -116,8 +116,7 @@ class Behaviour:
         asked = epochs if epochs and reads is not False else own
         own_tasks = max(self.own_tasks - (not epochs), 0)
         if done is not None and asked is not None:
-            followed = asked / _SAME_EPOCHS <= done <= max(asked * _SAME_EPOCHS, asked + 1)
-            own_tasks = own_tasks if followed else _OWN_TASKS
+            own_tasks = own_tasks if _same(done, asked) else _OWN_TASKS
         return Behaviour(
             own_epochs=own,
             held=report.held or self.held or report.used or whole(examples),
@@ -127,6 +126,11 @@ class Behaviour:
             stops=report.stops,
             own_tasks=own_tasks,
         )
+
+
+def _same(done: float, asked: float) -> bool:
+    """Whether counted epochs are those that were asked for."""
+    return asked / _SAME_EPOCHS <= done <= max(asked * _SAME_EPOCHS, asked + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +207,14 @@ class Learner:
 
     @property
     def own_work(self) -> float | None:
-        """Samples in all epochs of the project's own work, as counted or as it follows from its epochs."""
-        own_epochs = self.behaviour.own_epochs or 1
-        return self.behaviour.own_drawn or (None if self.data is None else own_epochs * self.data)
+        """Samples in all epochs of the project's own work, from its epochs or as counted.
+
+        The count includes an evaluation. Of an app that was repaired since it is out of date.
+        """
+        drawn, own = self.behaviour.own_drawn, self.behaviour.own_epochs or 1
+        if self.data is None or self.behaviour.own_tasks:
+            return drawn
+        return drawn if drawn and _same(drawn / self.data, own) else own * self.data
 
     @property
     def own_s(self) -> float | None:

@@ -26,12 +26,13 @@ from flwr_mel.cycle.options import OnInfeasible, Options
 from flwr_mel.cycle.population import Follows, Population
 from flwr_mel.cycle.round_time import Fleet
 from flwr_mel.cycle.state import State, Task
-from flwr_mel.cycle.verdict import Do, Verdict, decide, own_costs
+from flwr_mel.cycle.verdict import Do, Verdict, again, decide, own_costs
 from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 from flwr_mel.solvers.rate import best_round
 
 #: Reasons that another round time, or a faster client, would remove.
 _SLOW = (Reason.DEADLINE, Reason.MIN_BATCH_TIME)
+_ANY_TIME_S = 1e9
 _NO_PLAN = "the samples of this round do not fit, see the notes of the round"
 #: What a client does that offers all its samples to `Assignment`.
 ALL_SAMPLES = MAX_COUNT
@@ -117,6 +118,7 @@ class _Job:
             if self.options.rounds.on_infeasible is OnInfeasible.ERROR:
                 raise
             self.record.notes.append(f"no client gets a plan in this round: {infeasible}")
+            self._explain(chosen)
         for x in self.those(chosen, Do.PLAN):
             if x.key not in found:
                 self.skip(x, _NO_PLAN if self.record.notes else "its smallest task does not fit")
@@ -130,7 +132,9 @@ class _Job:
         if options.time_s is not None or options.rounds.observe:
             return options.time_s or 0.0, some
         own_s = max((own_costs(x)[0] for x in own), default=0.0)
-        if not population.measured or population.follows is Follows.NOTHING:
+        if not population.measured:
+            return 0.0, some
+        if population.follows is Follows.NOTHING:
             return own_s, some
         fleet = Fleet.of(Candidates.of(population.learners, options, population, expected=True))
         time_s = max(fleet.round_s(sampled), own_s)
@@ -172,16 +176,19 @@ class _Job:
         elif fits.any() and total < least * int(fits.sum()):
             some, total = self._fewer(some, room, total, int(fits.sum()))
         elif not fits.any():
-            total = least  # the solver knows the reason for each of them
+            total = least
         self.record.asked_samples = total
         if not some.learners or total < least:
             return {}
         problem = some.problem(self.options, time_s, total)
-        if fits.any():
-            return self._planned(some, *self._solved(problem))
-        found = allocate(problem, self.options.allocator, throw=False)
-        self._excluded(some, found)
-        raise Infeasible(found.diagnosis or Diagnosis(total, 0, None))
+        return self._planned(some, *self._solved(problem))
+
+    def _explain(self, chosen: Sequence[Learner]) -> None:
+        """Skip the learners whose smallest task does not fit, each with its reason."""
+        some = Candidates.of(chosen, self.options, self.population)
+        time_s = self.record.cycle_time_s or _ANY_TIME_S
+        problem = some.problem(self.options, time_s, some.min_samples)
+        self._excluded(some, allocate(problem, throw=False))
 
     def _asked(self, part: float) -> int | None:
         """Return how many samples are asked for; None: all data of these learners."""
@@ -247,11 +254,24 @@ class _Job:
         return {x.key: _Planned(tau, d, s, j, str(by)) for x, tau, d, s, j, by in rows if tau}
 
     def _excluded(self, some: Candidates, found: Solution) -> None:
-        """Skip the learners that the solver left out; one that is too slow is asked again later."""
+        """Skip the learners that the solver left out; one that is too slow is asked again later.
+
+        One that is expected to finish a small task in time gets that, although the promised quantile of its
+        time does not fit: it is measured, and the quantile shrinks.
+        """
         for k, reason in found.excluded.items():
-            self.skip(some.learners[k], reason)
+            x = some.learners[k]
+            if reason in _SLOW and not some.whole and self._small_fits(x):
+                self.verdicts[x.key] = again(x, self.options)
+                continue
+            self.skip(x, reason)
             if reason in _SLOW:
-                self._wait(some.learners[k])
+                self._wait(x)
+
+    def _small_fits(self, x: Learner) -> bool:
+        """Whether a learner is expected to finish a small task in time."""
+        n, e = self._small(x), x.estimate
+        return e is not None and e.expected(n, n) * 2.0**e.misses <= self.record.cycle_time_s
 
     def _wait(self, x: Learner) -> None:
         """Ask a learner again after some rounds, unless its costs are taken as declared."""

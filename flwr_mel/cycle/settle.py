@@ -290,6 +290,8 @@ def _estimated(x: Learner, row: LearnerRecord, report: Report, seconds: float, o
     # Of a task that was cut without counting, one epoch is sure.
     work = report.drawn or (1 if report.stopped else epochs) * samples
     learning = options.learning(declared=x.profile.costs is not None, stops=bool(x.behaviour.stops))
+    if x.estimate is not None and learning is None and x.on_model_time:
+        seconds = x.estimate.expected(work, samples)
     if x.estimate is None:
         first = options.learning(declared=False) or Estimation()
         estimate = Estimate.measured(work, seconds, first, report.train_s, report.joules)
@@ -395,7 +397,8 @@ def _add_up(
     record.total_samples = sum(row.weight if row.baseline else row.samples for row in asked)
     if record.status in ("baseline", "own work", "first tasks"):
         record.asked_samples = record.total_samples
-        record.cycle_time_s = options.time_s or record.cycle_time_s or max(times, default=0.0)
+        used = [row.time_s for row in asked if row.outcome is Outcome.USED]
+        record.cycle_time_s = options.time_s or record.cycle_time_s or max(used, default=0.0)
     if record.status == "baseline":
         record.baseline_s = max((row.round_trip_s or row.train_s or 0.0 for row in asked), default=0.0)
     missing = any(row.outcome in (Outcome.FAILED, Outcome.LATE) for row in asked)

@@ -72,7 +72,7 @@ def decide(x: Learner, options: Options, population: Population, cycle: int) -> 
     if unmeasured(x, options, population):
         return Verdict(_first_task(x, options, population), first=True)
     if x.patience.slow:
-        return _again(x, options)
+        return again(x, options)
     if options.shards is None and (population.follows is Follows.NOTHING or x.behaviour.own_tasks):
         return _own(x, options)
     return Verdict(Do.PLAN)
@@ -138,8 +138,16 @@ def _first_task(x: Learner, options: Options, population: Population) -> Do:
     return Do.PLAN
 
 
-def _again(x: Learner, options: Options) -> Verdict:
-    """Return the verdict on a learner that was too slow: one small task, if its energy allows that."""
+def again(x: Learner, options: Options) -> Verdict:
+    """Return the verdict on a learner that was too slow: one small task, if its energy allows that.
+
+    Parameters
+    ----------
+    x : Learner
+        With an estimate.
+    options : Options
+        What the user asks for.
+    """
     limit, estimate = x.profile.energy_limit_j, x.estimate
     if limit is not None and estimate is not None:
         g2, g1, g0 = estimate.costs()[3:]
