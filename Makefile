@@ -82,7 +82,7 @@ site: install  ## Build the documentation as a site, strictly, into build/site
 
 bench: install  ## Measure everything and write docs/BENCHMARKS.md; LINKS=5g.csv.gz adds recorded links
 	$(INSTALL) --python $(PY) $(LOCKED) --group examples
-	for name in solvers fleet strategy updates startup sweep paper_grid gallery "gallery --best" \
+	for name in solvers fleet strategy updates startup sweep paper_grid gallery "gallery --real" \
 		"learning $(if $(LINKS),--links $(LINKS))"; do $(PY) -m bench.$$name || exit 1; done
 	$(PY) -m bench.page
 

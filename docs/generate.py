@@ -14,9 +14,12 @@ from flwr_mel.cycle.options import Estimation, Robust, Rounds, Shards
 from flwr_mel.records import JsonlWriter, Stopping
 from flwr_mel.serverapp import MelStrategy
 from flwr_mel.solvers import Rate
+from flwr_mel.tools.trial.fleets import BUILT_IN
 
 PAGE = Path(__file__).with_name("SETTINGS.md")
 ROOT = Path(__file__).parents[1]
+#: The fleet without energy.
+UNCOUNTED = "1-2-5-10"
 HEAD = """# Settings
 
 All keywords of `MelStrategy`, the same in both APIs, and the objects that some of them take. This page is
@@ -63,47 +66,52 @@ def page() -> str:
 
 
 def gallery(results: dict[str, Any]) -> str:
-    """Return figure and table of the examples: round times, and the time to the original's accuracy."""
+    """Return figure and table of the examples: the gain in time, and in energy, on each fleet."""
     if not results:
         return ""
-    head = ["project", "original round", "round with flwr_mel", "speedup"]
-    head += ["speedup to the same accuracy", "speedup with equal clients"]
+    fleets = [fleet for fleet in BUILT_IN if any(fleet in found for found in results.values())]
+    counted = [fleet for fleet in fleets if fleet != UNCOUNTED]
+    head = ["project", *(f"time, {fleet}" for fleet in fleets), *(f"energy, {fleet}" for fleet in counted)]
     rows = []
     for name, found in results.items():
-        unequal, equal = found["unequal"], found["equal"]
-        before, after = unequal["plain_round_s"], unequal["wrapped_round_s"]
-        sooner = unequal["plain_s"] / unequal["wrapped_s"] if unequal["wrapped_s"] else None
-        same = equal["plain_round_s"] / equal["wrapped_round_s"]
-        rows.append(
-            [
-                f"[{name}](examples/{name})",
-                f"{before:.1f} s",
-                f"{after:.1f} s",
-                f"**{before / after:.1f} x**",
-                "not reached" if sooner is None else f"{sooner:.1f} x",
-                f"{same:.2f} x",
-            ]
-        )
-    return "![Round times of the examples](docs/figures/gallery.png)\n\n" + markdown_table(head, rows)
+        cells = [_gain(found, fleet, "seconds") for fleet in fleets]
+        cells += [_gain(found, fleet, "joules") for fleet in counted]
+        rows.append([f"[{name}](examples/{name})", *cells])
+    return "![Time to the same accuracy](docs/figures/gallery.png)\n\n" + markdown_table(head, rows)
+
+
+def _gain(found: dict[str, Any], fleet: str, key: str) -> str:
+    """Return by what the planned run needs less; a dash if it is not computed, or not known."""
+    gained = gain(found[fleet]["runs"], key) if fleet in found else None
+    return "-" if gained is None else f"**{gained:.1f} x**" if key == "seconds" else f"{gained:.1f} x"
+
+
+def gain(runs: dict[str, Any] | None, key: str) -> float | None:
+    """Return by what a run needs less than the project as it is; None if either is unknown."""
+    if runs is None:
+        return None
+    before, after = runs["as it is"][key], runs["planned"][key]
+    return before / after if before and after else None
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Draw the round times of the examples."""
+    """Draw the times to the same accuracy, of those as they are."""
     from mel_simulation.paper.style import canvas, save, style  # noqa: PLC0415
 
-    kinds = (("plain_round_s", "original", "#999999"), ("wrapped_round_s", "with flwr_mel", "#0072B2"))
-    names = list(results)
+    colours, names = ("#009E73", "#0072B2", "#E69F00"), list(results)
     with style():
-        figure, ((axes,),) = canvas(1, 1, width=7.0, height=2.2)
-        for place, (kind, label, colour) in enumerate(kinds):
-            seconds = [results[name]["unequal"][kind] for name in names]
-            rows = [k + 0.4 * place for k in range(len(names))]
-            axes.barh(rows, seconds, height=0.36, label=label, color=colour)
-        axes.set_yticks([k + 0.2 for k in range(len(names))], names)
+        figure, ((axes,),) = canvas(1, 1, width=7.0, height=2.4)
+        for place, (fleet, colour) in enumerate(zip(BUILT_IN, colours, strict=True)):
+            gains = [gain(results[name].get(fleet, {}).get("runs"), "seconds") for name in names]
+            shares = [1 / gained if gained else 0.0 for gained in gains]
+            rows = [k + 0.27 * place for k in range(len(names))]
+            axes.barh(rows, [100 * share for share in shares], height=0.24, label=fleet, color=colour)
+        axes.axvline(100, color="#999999", linewidth=1)
+        axes.set_yticks([k + 0.27 for k in range(len(names))], names)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        axes.set_xlabel("seconds per round; the clients need 1, 2, 5 and 10 times as long")
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
+        axes.set_xlabel("time to the same accuracy, % of the original project's")
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False)
         save(figure, path.parent, path.stem)
 
 

@@ -39,7 +39,7 @@ _ACCURACY = re.compile(r"round (\d+): accuracy ([\d.]+)")
 _PATIENCE_S = 60.0
 
 
-def copy(name: str, directory: Path, *, wrapped: bool, speeds: tuple[float, ...] = UNEQUAL) -> Path:
+def copy(name: str, directory: Path, *, wrapped: bool, speeds: tuple[float, ...] | None = UNEQUAL) -> Path:
     """Copy a project, with its diff if it is to be wrapped, and make its devices slow.
 
     Parameters
@@ -50,14 +50,16 @@ def copy(name: str, directory: Path, *, wrapped: bool, speeds: tuple[float, ...]
         Where to; it must not exist.
     wrapped : bool
         Whether to apply `mel.diff`.
-    speeds : tuple of float
-        How many times slower than the fastest each device is.
+    speeds : tuple of float, optional
+        How many times slower than the fastest each device is. None: the devices are not slowed.
     """
     shutil.copytree(ROOT / name, directory, ignore=shutil.ignore_patterns("__pycache__", "outputs"))
     if wrapped:
         # The ceiling keeps git from looking for a repository around the copy.
         env = os.environ | {"GIT_CEILING_DIRECTORIES": str(directory.parent)}
         subprocess.run(["git", "apply", "mel.diff"], cwd=directory, env=env, check=True)
+    if speeds is None:
+        return directory
     package = _package(directory)
     seconds = tuple(GALLERY[name] * speed for speed in speeds)
     text = (ROOT / "slow_devices.py").read_text()

@@ -123,8 +123,8 @@ def paper_fleet(
 def least_batch(total_samples: int, learners: int) -> int:
     """Return the smallest batch d_l that is used by default: the paper's, for any size of job.
 
-    100 per 60,000 samples, at most half an equal share, at least 1. `flwr-mel plan`, `recommend` and
-    `simulate` all take it.
+    100 per 60,000 samples, at most half an equal share, at least 1. `flwr-mel plan` and `simulate`
+    take it.
 
     Parameters
     ----------

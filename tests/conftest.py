@@ -42,6 +42,7 @@ LANES = {
         "tests/checkpoint/test_engine.py",
         "tests/simulation/test_arena_runs.py",
         "tests/simulation/test_runs.py",
+        "tests/tools/test_trial.py",
         "tests/simulation/test_sweep.py",
     ),
 }

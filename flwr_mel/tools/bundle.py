@@ -74,7 +74,7 @@ def bundle(
         _check_node_config(node_config or "")
         made = make_server(directory, host)
         for name in names or ():
-            made += make_device(directory, name, server, node_config or "")
+            made += make_device(directory, name, server, node_config)
         nodes = {name: register(directory, name, connection) for name in names or () if connection}
     if as_json:
         print_json({"directory": str(directory), "created": [str(path) for path in made], "nodes": nodes})
@@ -106,8 +106,8 @@ def make_server(directory: Path, host: str) -> list[Path]:
     return made
 
 
-def make_device(directory: Path, name: str, server: str, node_config: str) -> list[Path]:
-    """Create a device's directory unless it is complete; return the new files."""
+def make_device(directory: Path, name: str, server: str, node_config: str | None) -> list[Path]:
+    """Create a device's directory unless it is complete, and has these settings; return the new files."""
     root = directory / "devices" / name
     made: list[Path] = []
     if not (root / "device.pub").exists():
@@ -118,10 +118,16 @@ def make_device(directory: Path, name: str, server: str, node_config: str) -> li
         made += [_write_new(root / "device.key", secret, 0o600), _write_new(root / "device.pub", public)]
     if not (root / "ca.pem").exists():
         made.append(_write_new(root / "ca.pem", (directory / "ca.pem").read_bytes()))
-    if not (root / "device.env").exists():
-        label = f'{wire.LEARNER}="{name}"'
-        text = f"MEL_SERVER='{server}'\nMEL_NODE_CONFIG='{f'{label} {node_config}'.strip()}'\n"
-        made.append(_write_new(root / "device.env", text.encode()))
+    settings = root / "device.env"
+    words = f'{wire.LEARNER}="{name}" {node_config or ""}'.strip()
+    lines = [f"MEL_SERVER='{server}'\n", f"MEL_NODE_CONFIG='{words}'\n"]
+    if not settings.exists():
+        made.append(_write_new(settings, "".join(lines).encode()))
+    before = settings.read_text(encoding="utf-8").splitlines(keepends=True)
+    for field, line in (("server", lines[0]), ("node_config", lines[1] if node_config is not None else None)):
+        if line is not None and line not in before:
+            remedy = f"Edit {settings}, or move it away to write it again."
+            raise complain(field, f"as in {settings}", Phrase(line.strip()), remedy)
     return made
 
 

@@ -13,12 +13,12 @@ from flwr_mel.costs import Workload
 from flwr_mel.paper import PAPER_LAYERS, PaperFleet
 from flwr_mel.tools import shell
 from flwr_mel.tools.bundle import bundle
-from flwr_mel.tools.fleetfile import MOST_LEARNERS, Fleet, write_fleet, write_fleet_csv
+from flwr_mel.tools.fleetfile import MOST_LEARNERS, Fleet, write_fleet
 from flwr_mel.tools.plan import plan
 from flwr_mel.tools.profile_command import profile
 from flwr_mel.tools.question import load
-from flwr_mel.tools.recommend_command import recommend
 from flwr_mel.tools.report import write_report
+from flwr_mel.tools.trial.command import try_app
 
 app = typer.Typer(
     cls=shell.Commands,
@@ -35,20 +35,19 @@ def fleet(
     seed: Annotated[int, typer.Option(help="The same seed gives the same fleet, as in simulate.")] = 0,
     learners: Annotated[int, typer.Option(help="Number of learners, in four classes of equal size.")] = 20,
     energy: Annotated[float, typer.Option(help="Mean energy limit per cycle, joules; 0: none.")] = 10.0,
-    csv: Annotated[bool, typer.Option("--csv", help="Write CSV instead of TOML.")] = False,
 ) -> None:
     """Write a fleet file to stdout: the paper's learners, or a checked and converted file.
 
-    FILE is a .toml or .csv fleet, or - for TOML from stdin. For a broken file,
+    FILE is a fleet in TOML, or - for stdin. For a broken file,
     the exit code is 2, and one line names the file, the device and the field.
 
     Try:
 
     flwr-mel fleet --paper --seed 0 > fleet.toml
 
-    flwr-mel fleet --paper --learners 1000 --energy 20 --csv > fleet.csv
+    flwr-mel fleet --paper --learners 1000 --energy 20 > large.toml
 
-    flwr-mel fleet fleet.csv > fleet.toml
+    flwr-mel fleet mine.toml > checked.toml
     """
     if paper == (file is not None):
         shell.stop("give either --paper or a fleet file. See: flwr-mel fleet --help")
@@ -65,9 +64,7 @@ def fleet(
             devices = PaperFleet(seed, learners, energy, spread).devices(1)
         drawn = Fleet(devices, Workload.mlp(PAPER_LAYERS))
         title = f"The paper's fleet (Table 1), seed {seed}. flwr-mel plan reads this file."
-    if csv and drawn.workload not in (None, Workload.mlp(PAPER_LAYERS)):
-        shell.note("CSV has no workload, and plan uses the paper's then: keep the TOML file.")
-    typer.echo(write_fleet_csv(drawn) if csv else write_fleet(drawn, title=title), nl=False)
+    typer.echo(write_fleet(drawn, title=title), nl=False)
 
 
 def report(
@@ -105,8 +102,9 @@ def report(
 
 
 # Every command of this package is registered here.
-for command in (plan, fleet, recommend, profile, report, bundle):
+for command in (plan, fleet, profile, report, bundle):
     app.command()(command)
+app.command("try")(try_app)
 
 
 def _version(wanted: bool) -> None:

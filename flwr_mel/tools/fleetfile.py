@@ -1,13 +1,8 @@
-"""Fleets, the learners of one job together, in Python and in files: TOML for people, CSV for spreadsheets.
-
-docs/CLI.md describes both formats.
-"""
+"""Fleets, the learners of one job together, in Python and in TOML files; docs/CLI.md describes the format."""
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,18 +14,54 @@ import numpy as np
 import tomli_w
 
 from flwr_mel._text import printable
-from flwr_mel._validate import NOTHING, InputError, Phrase, complain, count
+from flwr_mel._validate import NOTHING, InputError, Phrase, complain, count, number
 from flwr_mel.allocation import AllocationProblem
 from flwr_mel.costs import Coefficients, Workload
 from flwr_mel.devices import COEFFICIENTS, Device, Measured
 from flwr_mel.paper import PAPER_LAYERS
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A learner relative to the machine on which an app was measured; `flwr-mel try` prices it.
+
+    Parameters
+    ----------
+    slowness : float
+        How many times as long as that machine it takes for a sample.
+    rate_bps : float, optional
+        Link rate in bits per second. None: sending takes no time.
+    power_w, tx_power_w : float
+        Power while training and while sending, in watts.
+    energy_limit_j : float, optional
+        Joules the learner may spend per cycle. None: no limit.
+    name : str
+        Shown in tables and records.
+    """
+
+    slowness: float
+    rate_bps: float | None = None
+    power_w: float = 0.0
+    tx_power_w: float = 0.0
+    energy_limit_j: float | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        number("slowness", self.slowness, above=0)
+        for field in ("rate_bps", "energy_limit_j"):
+            if getattr(self, field) is not None:
+                number(field, getattr(self, field), above=0)
+        for field in ("power_w", "tx_power_w"):
+            number(field, getattr(self, field), least=0)
+
 
 Learner = Device | Measured
 
 #: A guard against a typing error in `count`, not a limit of the solvers.
 MOST_LEARNERS = 1_000_000
 _PHYSICAL = ("cpu_hz", "rate_bps", "tx_power_w", "capacitance", "exponent")
-_KEYS = ("name", "energy_limit_j", "max_samples", "count", *_PHYSICAL, *COEFFICIENTS)
+_RELATIVE = ("slowness", "power_w")
+_KEYS = ("name", "energy_limit_j", "max_samples", "count", "share", *_RELATIVE, *_PHYSICAL, *COEFFICIENTS)
 _FROM_LAYERS = ("model_parameters", "operations_per_sample", "features")
 #: What a device by data sheet must have, and what to write.
 _REQUIRED = {
@@ -43,7 +74,7 @@ _UNITS = "cpu_hz: operations per second; rate_bps: bits per second; energy_limit
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Learners, given by data sheet or by measurement, and the training job their costs are about.
+    """Learners, by data sheet, by measurement or relative to a machine, and the job their costs are about.
 
     Parameters
     ----------
@@ -51,19 +82,23 @@ class Fleet:
         In order; at least one. Names are unique; an unnamed learner is called device-<number>.
     workload : Workload, optional
         The job. None: the paper's network, unless a method is given another.
+    shares : sequence of float
+        Of the clients of an app, one per learner; empty: equal.
     """
 
-    learners: Sequence[Learner]
+    learners: Sequence[Learner | Relative]
     workload: Workload | None = None
+    shares: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "learners", tuple(self.learners))
+        object.__setattr__(self, "shares", tuple(self.shares))
         if not self.learners:
             raise complain("learners", "at least one device", Phrase("an empty fleet"))
         seen: set[str] = set()
         for learner, name in zip(self.learners, self.names, strict=True):
-            if not isinstance(learner, Device | Measured):
-                raise complain("learners", "Device or Measured objects", learner)
+            if not isinstance(learner, Learner | Relative):
+                raise complain("learners", "Device, Measured or Relative objects", learner)
             if not name.strip() or not name.isprintable():
                 raise complain("name", "text of printable characters", name)
             if name in seen:
@@ -84,6 +119,9 @@ class Fleet:
 
     def coefficients(self, workload: Workload | None = None) -> Coefficients:
         """Derive, or look up, the costs of all learners for the given workload or the fleet's own."""
+        if self.shares or any(isinstance(learner, Relative) for learner in self.learners):
+            field, remedy = "share" if self.shares else "slowness", "Use the file with: flwr-mel try"
+            raise complain(field, "left out, its costs depend on an app", Phrase("one"), remedy)
         columns = {key: np.empty(len(self)) for key in COEFFICIENTS}
         described = [k for k, learner in enumerate(self.learners) if isinstance(learner, Device)]
         if described:
@@ -120,7 +158,7 @@ class Fleet:
         return AllocationProblem(
             self.coefficients(workload),
             energy_limit_j=own if energy_limit_j is None else energy_limit_j,
-            max_samples=[learner.max_samples for learner in self.learners],
+            max_samples=[getattr(learner, "max_samples", None) for learner in self.learners],
             **limits,
         )
 
@@ -140,78 +178,40 @@ def _at(where: str) -> Iterator[None]:
 
 
 def read_fleet(path: str | Path) -> Fleet:
-    """Read a fleet from a ``.toml`` or ``.csv`` file.
+    """Read a fleet from a file; a missing one is named with its reason.
 
     Raises
     ------
     InputError
         Names the file, the device and the field.
     """
-    kind = Path(path).suffix.lower()
-    if kind not in (".toml", ".csv"):
-        raise complain("the file's name", "*.toml or *.csv", str(path), where=str(path))
     try:
         raw = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         hint = "Write an example with: flwr-mel fleet --paper --seed 0 > fleet.toml"
         got = Phrase(f"none: {getattr(error, 'strerror', None) or error}")
         raise complain("the fleet", "a file that can be read", got, hint, where=str(path)) from error
-    return parse_fleet(raw, str(path), csv_text=kind == ".csv")
+    return parse_fleet(raw, str(path))
 
 
-def parse_fleet(raw: bytes, file: str, *, csv_text: bool = False) -> Fleet:
-    """Parse the contents of a fleet file, UTF-8 text in TOML or CSV; errors name `file`."""
+def parse_fleet(raw: bytes, file: str) -> Fleet:
+    """Parse the contents of a fleet file, TOML in UTF-8; errors name `file`."""
     with _at(file):
         try:
-            text = raw.decode("utf-8-sig")
-            document = _csv_document(text) if csv_text else tomllib.loads(text)
-        except InputError:
-            raise
-        except (ValueError, RecursionError, csv.Error) as error:
-            kind = "valid CSV in UTF-8" if csv_text else "valid TOML in UTF-8"
-            raise complain("the text", kind, Phrase(str(error) or "nested tables")) from None
+            document = tomllib.loads(raw.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            rule, got = "valid TOML in UTF-8", Phrase(str(error) or "nested tables")
+            raise complain("the text", rule, got) from None
         return _fleet(document)
 
 
-def _csv_document(text: str) -> dict[str, Any]:
-    """Return the rows of a CSV file as the tables that a TOML file would have."""
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
-    cells = [[cell.strip() for cell in row] for row in rows if any(cell.strip() for cell in row)]
-    if not cells:
-        raise complain("the first line", "a header row", Phrase("an empty file"))
-    header, *rest = cells
-    _only(_KEYS, dict.fromkeys(header, Phrase("such a column")), "a column", "Commas separate columns.")
-    if len(set(header)) < len(header):
-        raise complain("the header", "one column per key", ",".join(header))
-    devices = []
-    for row in rest:
-        if len(row) != len(header):
-            got = Phrase(f"{len(row)} cells in {','.join(row)[:60]}")
-            raise complain("a row", f"{len(header)} cells, as many as the header", got)
-        given = {key: cell for key, cell in zip(header, row, strict=True) if cell}
-        devices.append({key: cell if key == "name" else _number(cell) for key, cell in given.items()})
-    return {"device": devices}
-
-
-def _number(cell: str) -> int | float | str:
-    """Return the number in a cell; text that is none stays, for the rule of its field to refuse."""
-    for kind in (int, float):
-        try:
-            return kind(cell)
-        except ValueError:
-            continue
-    return cell
-
-
-def _only(known: Sequence[str], given: Mapping[str, object], what: str, remedy: str = "") -> None:
+def _only(known: Sequence[str], given: Mapping[str, object], what: str) -> None:
     """Refuse unknown keys, with the nearest known one."""
     for key, value in given.items():
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f'Did you mean "{near[0]}"?' if near else f"Known: {', '.join(known)}."
-            raise complain(
-                key, f"left out, {what} of this name is not known", value, f"{hint} {remedy}".strip()
-            )
+            raise complain(key, f"left out, {what} of this name is not known", value, hint)
 
 
 def _fleet(document: Mapping[str, Any]) -> Fleet:
@@ -223,13 +223,20 @@ def _fleet(document: Mapping[str, Any]) -> Fleet:
     entries = document.get("device", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise complain("device", "given as [[device]] tables, with two brackets, one per device", entries)
-    learners: list[Learner] = []
+    learners: list[Learner | Relative] = []
+    shares: list[float] = []
     for k, entry in enumerate(entries, 1):
         name = entry.get("name", f"device-{k}")
         with _at(f'device "{printable(str(name), 80)}"'):
             if not isinstance(name, str):
                 raise complain("name", "text", name)
             times = count("count", entry.get("count", 1), least=1)
+            if ("share" in entry) != (len(shares) == k - 1 and "share" in entries[0]):
+                raise complain("share", "given for all devices or for none", entry.get("share", NOTHING))
+            if "share" in entry:
+                if times > 1:
+                    raise complain("share", "left out beside count", entry["share"])
+                shares.append(number("share", entry["share"], above=0))
             if len(learners) + times > MOST_LEARNERS:
                 raise complain("count", f"at most {MOST_LEARNERS:,} learners in all", times)
             learner = _learner(entry)
@@ -237,7 +244,7 @@ def _fleet(document: Mapping[str, Any]) -> Fleet:
             learners += [replace(learner, name=copy) for copy in copies]
     if not learners:
         raise complain("device", "given at least once", Phrase("none"))
-    return Fleet(learners, workload)
+    return Fleet(learners, workload, shares)
 
 
 def _workload(given: dict[str, Any]) -> Workload:
@@ -256,8 +263,12 @@ def _workload(given: dict[str, Any]) -> Workload:
     return Workload(**given)
 
 
-def _learner(entry: Mapping[str, Any]) -> Learner:
+def _learner(entry: Mapping[str, Any]) -> Learner | Relative:
     _only(_KEYS, entry, "a key of a device")
+    if "slowness" in entry:
+        own = {key: value for key, value in entry.items() if key not in ("name", "count", "share")}
+        _only([f.name for f in fields(Relative)], own, "beside slowness a key")
+        return Relative(**own)
     limits = {key: entry[key] for key in ("energy_limit_j", "max_samples") if key in entry}
     physical = {key: entry[key] for key in _PHYSICAL if key in entry}
     measured = {key: entry[key] for key in COEFFICIENTS if key in entry}
@@ -297,23 +308,14 @@ def write_fleet(fleet: Fleet, *, title: str = "") -> str:
     return f"{comment}\n{tomli_w.dumps(document)}"
 
 
-def write_fleet_csv(fleet: Fleet) -> str:
-    """Return a fleet as CSV text. CSV has no place for a workload."""
-    rows = _entries(fleet)
-    text = io.StringIO()
-    used = [key for key in _KEYS if any(key in row for row in rows)]
-    writer = csv.DictWriter(text, used, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def _entries(fleet: Fleet) -> list[dict[str, Any]]:
     named = [{"name": name, **_set(x)} for name, x in zip(fleet.names, fleet.learners, strict=True)]
+    for row, share in zip(named, fleet.shares, strict=False):
+        row["share"] = share
     return [{key: value for key, value in row.items() if value is not None} for row in named]
 
 
-def _set(value: Learner | Workload) -> dict[str, Any]:
+def _set(value: Learner | Relative | Workload) -> dict[str, Any]:
     """Return the fields that differ from their defaults, without the name."""
     every = {f.name: (getattr(value, f.name), f.default) for f in fields(value) if f.name != "name"}
     return {key: x for key, (x, default) in every.items() if default is MISSING or x != default}

@@ -9,10 +9,8 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
-from flwr_mel._text import some
-from flwr_mel.allocation import Handout, Infeasible, Reason, Solution, Solver, allocate
+from flwr_mel.allocation import Handout, Infeasible, Solution, Solver, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.solution import round_up
 from flwr_mel.paper import DEFAULT_STALENESS
@@ -26,8 +24,6 @@ from flwr_mel.tools.plan_table import print_table, rows_of
 from flwr_mel.tools.question import Question, limit, refuse
 from flwr_mel.tools.shell import bad_input, console, facts, grid, refuse_given, stop, title
 
-#: No search for stragglers in larger fleets.
-_MOST_FOR_STRAGGLERS = 2000
 _FOREVER = 1e9
 _T = "Seconds per cycle, T; best: T and the samples follow from the costs. Leave it out with --fastest."
 _D = f"{q.SAMPLES} Leave it out with --cycle-time best."
@@ -46,7 +42,7 @@ def _how(text: str, *names: str, **more: Any) -> Any:
 
 def plan(
     file: q.FleetFile,
-    samples: Annotated[int | None, limit(_D)] = None,
+    samples: Annotated[int | None, limit(_D, parser=q.whole)] = None,
     cycle_time: Annotated[str | None, limit(_T, metavar="SECONDS|best")] = None,
     energy: q.Energy = None,
     staleness: Annotated[int | None, limit(_C)] = None,
@@ -64,7 +60,7 @@ def plan(
 ) -> None:
     """Plan a cycle: epochs and samples per learner, within time, energy and staleness.
 
-    FLEET is a .toml or .csv file, or - for TOML from stdin. Write an example
+    FLEET is a TOML file, or - for stdin. Write an example
     with: flwr-mel fleet --paper
 
     The table shows the task of each learner, the time and energy that the task
@@ -81,7 +77,7 @@ def plan(
 
     flwr-mel plan fleet.toml --cycle-time best --frugality 0.25
 
-    flwr-mel plan fleet.csv --samples 60000 --fastest 3
+    flwr-mel plan fleet.toml --samples 60000 --fastest 3
 
     flwr-mel plan fleet.toml --cycle-time 30 --samples 60000 --greenest 3 --json
     """
@@ -128,7 +124,7 @@ def plan(
         elif asked:
             _inverse(question, asked[0].removeprefix("--"), fastest or greenest or 0)
         else:
-            _plan(question, solver, hint=exclude is None)
+            _plan(question, solver)
 
 
 def _seconds(text: str | None) -> float:
@@ -142,17 +138,15 @@ def _seconds(text: str | None) -> float:
 # Answers
 
 
-def _plan(question: Question, solver: Exact, *, hint: bool) -> None:
+def _plan(question: Question, solver: Exact) -> None:
     """Allocate and print."""
     problem = question.problem
     solution = allocate(problem, solver, throw=False)
     if solution.diagnosis is not None:
         refuse(question, solution.diagnosis)
     rows = rows_of(question.names, problem, solution)
-    slow = _stragglers(question, solution) if hint else None
     if question.json:
-        body = {**_summary(solution), "stragglers": slow}
-        question.print_json({**body, "learners": rows})
+        question.print_json({**_summary(solution), "learners": rows})
         return
     out = console()
     title(out, f"Plan of {question.file}", question.headline())
@@ -167,9 +161,6 @@ def _plan(question: Question, solver: Exact, *, hint: bool) -> None:
         ("last report", f"{float(solution.time_s.max()):.4g} of {problem.cycle_time_s:.4g} s"),
         ("energy", f"{float(solution.energy_j.sum()):.4g} J in total"),
     ]
-    if slow is not None:
-        text = f"without {some(slow['names'])} the others could do {slow['gain']:,} more epochs in total"
-        pairs.append(("stragglers", f"{text}: --exclude optimal"))
     facts(out, pairs)
 
 
@@ -188,16 +179,6 @@ def _summary(solution: Solution) -> dict[str, Any]:
         "total_energy_j": float(solution.energy_j.sum()),
         "makespan_s": float(solution.time_s.max()),
     }
-
-
-def _stragglers(question: Question, solution: Solution) -> dict[str, Any] | None:
-    """Look whether skipping able learners would raise the sum of epochs."""
-    if len(question.problem) > _MOST_FOR_STRAGGLERS:
-        return None
-    better = allocate(question.problem, Exact(exclude=Exclude.OPTIMAL), throw=False)
-    gain = int(better.epochs.sum() - solution.epochs.sum())
-    names = [question.names[k] for k, reason in better.excluded.items() if reason is Reason.STRAGGLER]
-    return {"names": names, "gain": gain} if gain > 0 and names else None
 
 
 def _best(question: Question, rate: Rate, least: int) -> None:
@@ -258,19 +239,31 @@ def _compare(question: Question, solver: Solver) -> None:
         return
     out = console()
     title(out, f"Schemes on {question.file}", question.headline())
-    table = grid("scheme<", "mean epochs", "epochs", "active", "samples", "joules", "seconds", "status<")
-    for which, s in solutions.items():
-        if s.status.ok:
-            done = sorted({int(tau) for tau in s.epochs if tau})
-            cells = [f"{s.mean_epochs:.4g}", "-".join(dict.fromkeys(map(str, (done[0], done[-1]))))]
-            cells += [f"{int((s.epochs > 0).sum()):,}/{len(s.epochs):,}", f"{int(s.samples.sum()):,}"]
-            cells += [f"{float(s.energy_j.sum()):.4g}", f"{float(s.time_s.max()):.4g}"]
-        table.add_row(str(which), *(cells if s.status.ok else ["-"] * 6), str(s.status))
-    if bound is not None:
-        table.add_row(Text("bound", style="dim"), f"{bound:.4g}")
+    table = grid("<", *map(str, solutions))  # a scheme per column fits into narrow terminals
+    columns = [_column(s) for s in solutions.values()]
+    names = ("mean epochs", "epochs", "active", "samples", "joules", "seconds", "status")
+    for name, *cells in zip(names, *columns, strict=True):
+        table.add_row(name, *cells)
     out.print(table)
     out.print()
-    facts(out, [(str(k), " ".join(lines)) for k, lines in wrong.items()])
+    best_possible = [] if bound is None else [("bound", f"{bound:.4g} mean epochs")]
+    facts(out, [*best_possible, *((str(k), " ".join(lines)) for k, lines in wrong.items())])
+
+
+def _column(s: Solution) -> list[str]:
+    """Return what a scheme brings, in words."""
+    if not s.status.ok:
+        return ["-"] * 6 + [str(s.status)]
+    done = sorted({int(tau) for tau in s.epochs if tau})
+    return [
+        f"{s.mean_epochs:.4g}",
+        "-".join(dict.fromkeys(map(str, (done[0], done[-1])))),
+        f"{int((s.epochs > 0).sum()):,}/{len(s.epochs):,}",
+        f"{int(s.samples.sum()):,}",
+        f"{float(s.energy_j.sum()):.4g}",
+        f"{float(s.time_s.max()):.4g}",
+        str(s.status),
+    ]
 
 
 def _inverse(question: Question, which: str, epochs: int) -> None:

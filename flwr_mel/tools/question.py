@@ -45,9 +45,17 @@ def limit(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, rich_help_panel="Limits", **more)
 
 
+def whole(text: str) -> int:
+    """Read a whole number, also one written as the tables write it: 60,000."""
+    try:
+        return int(str(text).replace(",", ""))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a valid integer") from None
+
+
 _LEAST = "Smallest batch of a participating learner; 0: 100 per 60,000 samples, at most half an equal share."
 _MODE = "pl: the server ships the samples; fl: data stay with the learners. Default: the file's, else pl."
-FleetFile = Annotated[str, typer.Argument(metavar="FLEET", help="A .toml or .csv file; - is stdin (TOML).")]
+FleetFile = Annotated[str, typer.Argument(metavar="FLEET", help="A TOML file; - is stdin.")]
 SAMPLES = "Samples of the whole fleet per cycle, d."
 Energy = Annotated[float | None, limit("Joules per learner and cycle, instead of the file's limits.")]
 LeastBatch = Annotated[int, limit(_LEAST)]

@@ -27,8 +27,8 @@ from flwr_mel._validate import InputError
 #: Exit codes: a bug of ours, bad input, no allocation fits, the machine is in the way (files, disk, memory,
 #: packages), a run that was started has failed, Ctrl-C.
 BUG, BAD_INPUT, INFEASIBLE, ENVIRONMENT, FAILED, INTERRUPTED = 1, 2, 3, 4, 5, 130
-#: Entry points by which other packages, such as the simulation, add commands and the trials of `recommend`.
-COMMANDS, TRIALS = "flwr_mel.commands", "flwr_mel.trials"
+#: Entry points by which other packages, such as the simulation, add commands.
+COMMANDS = "flwr_mel.commands"
 #: What the app in simulation/ adds, and what to install for it.
 SIMULATION, SIMULATION_PROJECTS = ("simulate", "sweep", "arena"), ". ./simulation"
 #: Columns of text that goes to a file or a pipe.
@@ -57,6 +57,8 @@ class Commands(TyperGroup):
 
         def run() -> Any:
             code = super(Commands, self).main(args, standalone_mode=False, **extra)
+            if sys.stdout is None:
+                return say("standard output: closed. Send it to /dev/null if it is not wanted", ENVIRONMENT)
             sys.stdout.flush()  # while an error can still be told
             return code
 
@@ -211,6 +213,8 @@ def bad_input(names: Mapping[str, str] | None = None) -> Iterator[None]:
         if isinstance(error.__cause__, OSError | MemoryError):
             stop(text.rstrip(".") + _remedy(error.__cause__), ENVIRONMENT)
         stop(text)
+    except KeyboardInterrupt:  # typer would end without a word
+        stop("interrupted", INTERRUPTED)
 
 
 # What answers are made of

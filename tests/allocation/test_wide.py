@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from bench.problems import fleet_problem
 from flwr_mel import AllocationProblem, Coefficients, Status, allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.allocation.screening import screen
 from flwr_mel.solvers import EqualBatches, Exact, SuggestImprove, knapsack, prices
 from tests.allocation import by_sample
 from tests.counting import calls
+from tests.problems import fleet_problem
 from tests.zoo import paper_problem, problem_of
 
 QUICK_OR_DEEP = pytest.mark.parametrize("trials", [60, pytest.param(20_000, marks=pytest.mark.slow)])

@@ -54,7 +54,7 @@ def test_a_device_gets_its_key_the_authority_and_its_settings(tmp_path):
 def test_what_is_there_stays(tmp_path):
     run("bundle", tmp_path, "pi-1", *SERVER)
     before = files(tmp_path)
-    told = ask("bundle", tmp_path, "pi-1", "pi-2", *SERVER, "--node-config", "partition-id=3")
+    told = ask("bundle", tmp_path, "pi-1", "pi-2", *SERVER)
     assert {path.parts[-2] for path in map(type(tmp_path), told["created"])} == {"pi-2"}
     assert before.items() <= files(tmp_path).items()
     # A key whose public part is gone is not replaced: it may be registered.
@@ -63,6 +63,18 @@ def test_what_is_there_stays(tmp_path):
     # The device's own key may be gone from the server: nothing here needs it.
     (tmp_path / "devices" / "pi-2" / "device.key").unlink()
     assert ask("bundle", tmp_path, "pi-2", *SERVER)["created"] == []
+
+
+def test_options_that_differ_from_what_is_there_are_refused(tmp_path):
+    run("bundle", tmp_path, "pi-1", *SERVER, "--node-config", "partition-id=3")
+    before = files(tmp_path)
+    said = refused("bundle", tmp_path, "pi-1", "pi-2", *SERVER, "--node-config", "partition-id=4")
+    assert "--node-config must be as in" in said
+    assert "partition-id=4" in said
+    assert "--server must be as in" in refused("bundle", tmp_path, "pi-1", "--server", "mel.example.org:9000")
+    assert files(tmp_path) == before
+    assert ask("bundle", tmp_path, "pi-1", *SERVER, "--node-config", "partition-id=3")["created"] == []
+    assert ask("bundle", tmp_path, "pi-1", *SERVER)["created"] == []
 
 
 def test_another_host_needs_another_certificate(tmp_path):

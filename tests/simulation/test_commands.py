@@ -29,6 +29,7 @@ pytestmark = [
         (["--min-samples", "500"], 3, "lower --min-samples"),
         (["--learners", "0"], 2, "--learners must be an integer from 1"),
         (["--cycles", "x"], 2, "--cycles"),
+        (["--fleet", "nosuch.toml"], 4, "No such file"),
         (["--no-such-option"], 2, "No such option"),
     ],
 )
@@ -93,7 +94,7 @@ def test_results_that_are_none(command, content, tmp_path):
     assert f"--from must be a file like {'results' if command == 'sweep' else 'arena'}.jsonl" in done.output
 
 
-@pytest.mark.parametrize(("command", "code"), [("sweep", 4), ("arena", 2)])
+@pytest.mark.parametrize(("command", "code"), [("sweep", 4), ("arena", 4)])
 def test_bad_input_leaves_stdout_empty(command, code):
     done = CliRunner().invoke(app, [command, "nope"])
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (code, "", 1)

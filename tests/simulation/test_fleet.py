@@ -14,7 +14,7 @@ from mel_simulation.scenario.job import learners_of, names_of
 from flwr_mel.allocation import Infeasible
 from flwr_mel.devices import Measured
 from flwr_mel.paper import paper_fleet
-from flwr_mel.tools.fleetfile import Fleet, write_fleet, write_fleet_csv
+from flwr_mel.tools.fleetfile import Fleet, write_fleet
 
 
 def test_the_fleet_follows_from_seed_and_cycle():
@@ -39,12 +39,10 @@ def test_learners_declare_what_they_can_and_hold():
 def test_fleets_from_files(tmp_path):
     known = paper_fleet(np.random.default_rng(5), 6)
     (tmp_path / "f.toml").write_text(write_fleet(Fleet(known)))
-    (tmp_path / "f.csv").write_text(write_fleet_csv(Fleet(known)))
-    for name in ("f.toml", "f.csv"):
-        config = RunConfig(learners=6, fleet=str(tmp_path / name))
-        assert learners_of(config, 1) == learners_of(config, 2) == tuple(known)
-        with pytest.raises(ValueError, match=r"learners must be 6, as many as .* has, got 20"):
-            learners_of(replace(config, learners=20), 1)
+    config = RunConfig(learners=6, fleet=str(tmp_path / "f.toml"))
+    assert learners_of(config, 1) == learners_of(config, 2) == tuple(known)
+    with pytest.raises(ValueError, match=r"learners must be 6, as many as .* has, got 20"):
+        learners_of(replace(config, learners=20), 1)
     told = Measured(1e-4, 1e-3, 1.0, 1e-4, 0.0, 0.1, energy_limit_j=9.0, max_samples=80)
     (tmp_path / "m.toml").write_text(write_fleet(Fleet([told])))
     config = RunConfig(learners=1, fleet=str(tmp_path / "m.toml"))

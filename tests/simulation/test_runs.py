@@ -151,3 +151,19 @@ def test_flwr_run_gives_the_same_bits(straight, cluster):
         assert '"finished:completed"' in flower("ls", "mel", "--run-id", number, "--format", "json"), said
     assert records(run) == records(straight)[:1]
     shutil.rmtree(space, ignore_errors=True)
+
+
+def test_an_engine_that_does_not_start_ends_the_command(tmp_path, env):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'mel_simulation.app.engine' in sys.orig_argv:\n"
+        "    import ray\n"
+        "    ray.init = lambda *args, **more: sys.exit('no room for Ray')\n"
+    )
+    words = command("simulate", "--cycles", 1, "--run-dir", tmp_path / "run")
+    more = {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        words, env={**env, **more}, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 5, done
+    assert "the run failed: no room for Ray. Its log: " in done.stderr

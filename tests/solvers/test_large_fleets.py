@@ -2,10 +2,10 @@
 
 import pytest
 
-from bench.problems import fleet_problem
 from flwr_mel import allocate
 from flwr_mel.allocation.capacity import Capacities
 from flwr_mel.solvers import Exact, knapsack, prices
+from tests.problems import fleet_problem
 
 
 @pytest.mark.parametrize(("time_s", "energy_j", "staleness"), [(10, 10, 1), (20, 20, 3), (40, 30, 5)])

@@ -50,6 +50,24 @@ def write(path: Path, *records: dict) -> Path:
     return path
 
 
+def deployment(path, rounds=4, observed=False, **more):
+    """Write a run of a client that was measured: 10 s in the baseline, then 5 s of 40 s planned."""
+    records = []
+    for n in range(1, rounds + 1):
+        own = observed or n == 1
+        row = {"learner": "pi-1", "node": "1", "outcome": "used", "baseline": own, "epochs": 0 if own else 3,
+               "samples": 0 if own else 50, "time_s": 40.0, "round_trip_s": 10.0 if own else 5.0}  # fmt: skip
+        took = 10.0 if own else 5.0
+        clock = took * n if observed else 10.0 + 5.0 * (n - 1)
+        records.append(
+            {"cycle": n, "cycle_time_s": 10.0, "waited_s": took, "clock_s": clock, "baseline_s": 10.0,
+             "status": "baseline" if own else "optimal", "work": 1.0 if own else 1.2,
+             "total_energy_j": clock / 5, "metrics": {"accuracy": 0.2 * n, "loss": 1 / n},
+             "began_at": 1.7e9 + clock - took, "learners": [row]} | more
+        )  # fmt: skip
+    return write(path, *records)
+
+
 def hostile_run(path: Path) -> Path:
     rows = [
         {"learner": name, "node": str(k), "outcome": ("used", "failed", "late")[k % 3], "reason": name,

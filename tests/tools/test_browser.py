@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flwr_mel.tools.report import write_report
-from tests.tools.runs import hostile_run
+from tests.tools.runs import deployment, hostile_run
 from tests.waiting import PATIENCE_S
 
 FLAGS = (
@@ -56,9 +56,16 @@ def browse(tmp_path: Path, file: Path, *flags: str) -> subprocess.CompletedProce
     return done
 
 
-@pytest.mark.parametrize("which", ["one", "several", "hostile"])
+@pytest.mark.parametrize("which", ["one", "several", "hostile", "measured", "tried"])
 def test_browser_layout(which, several, tmp_path):
-    runs = {"one": several[:1], "several": several, "hostile": [hostile_run(tmp_path / "hostile")]}[which]
+    measured, own = deployment(tmp_path / "planned", 60), deployment(tmp_path / "own", 60, observed=True)
+    runs = {
+        "one": several[:1],
+        "several": several,
+        "hostile": [hostile_run(tmp_path / "hostile")],
+        "measured": [measured],
+        "tried": [own, measured],
+    }[which]
     text = write_report(runs, tmp_path / "page.html").read_text()
     # The page's own policy would refuse the measuring script.
     bare = re.sub(r'<meta http-equiv="[^>]*>', "", text)

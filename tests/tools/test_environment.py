@@ -38,6 +38,11 @@ def test_a_full_disk_behind_stdout(paper):
     assert_told(done, "standard output: No space left on device. Free some space")
 
 
+def test_no_stdout(paper):
+    done = shell(["bash", "-c", '"$@" >&-', "-", *command("plan", paper, *LIMITS)])
+    assert_told(done, "standard output: closed")
+
+
 def test_a_file_that_may_not_grow(a_run, tmp_path):
     page = tmp_path / "page.html"
     # A measured process could not write what was measured, either.
@@ -58,7 +63,7 @@ def test_a_file_in_place_of_a_directory(a_run, tmp_path):
 def test_missing_files(tmp_path):
     none = tmp_path / "none.toml"
     assert_told(process("plan", none, *LIMITS), str(none), "No such file", "flwr-mel fleet --paper")
-    for args in (("fleet", tmp_path / "x" / "none.csv"), ("report", tmp_path / "none")):
+    for args in (("fleet", tmp_path / "x" / "none.toml"), ("report", tmp_path / "none")):
         said = refused(*args, code=ENVIRONMENT)
         assert str(args[1]) in said
         assert "No such file" in said
@@ -82,7 +87,7 @@ def test_a_reader_that_leaves_early_is_no_error(paper, more):
 
 
 def test_errors_for_a_reader_that_has_left_keep_their_code(tmp_path):
-    words = " ".join(f"'{word}'" for word in command("plan", "fleet.txt", *LIMITS))
+    words = " ".join(f"'{word}'" for word in command("plan", "fleet.toml", *LIMITS, "--staleness", "x"))
     done = shell(["bash", "-o", "pipefail", "-c", f"(sleep 0.5; exec {words}) 2>&1 | true"], cwd=tmp_path)
     assert done.returncode == 2
 
@@ -99,7 +104,7 @@ def test_a_bug_is_reported_without_a_traceback(paper, monkeypatch, kind):
 
 def test_the_installed_program_and_its_commands():
     assert process("--version", installed=True).stdout.startswith("flwr-mel ")
-    for name in ("plan", "fleet", "recommend", "profile", "report", "bundle"):
+    for name in ("plan", "fleet", "profile", "report", "bundle", "try"):
         assert f"flwr-mel {name} " in run(name, "--help").stdout.split("Try:")[1]
-    for gone in ("watch", "doctor", "link-server"):
+    for gone in ("watch", "doctor", "link-server", "recommend"):
         assert "No such command" in refused(gone)

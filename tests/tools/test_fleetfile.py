@@ -6,7 +6,7 @@ import pytest
 from flwr_mel import Coefficients, Device, InputError, Workload, paper_fleet
 from flwr_mel.devices import Measured
 from flwr_mel.paper import PAPER_LAYERS, PaperFleet
-from flwr_mel.tools.fleetfile import Fleet, parse_fleet, read_fleet, write_fleet, write_fleet_csv
+from flwr_mel.tools.fleetfile import Fleet, parse_fleet, read_fleet, write_fleet
 from tests.tools.commands import refused, run
 
 DEVICE = "[[device]]\nname = 'a'\ncpu_hz = 1e9\nrate_bps = 1e6\ntx_power_w = 0.2\n"
@@ -17,20 +17,13 @@ def toml(text: str) -> Fleet:
     return parse_fleet(text.encode(), "fleet.toml")
 
 
-def csv(text: str) -> Fleet:
-    return parse_fleet(text.encode(), "fleet.csv", csv_text=True)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_written_reads_back_to_the_last_bit(seed, tmp_path):
     devices = paper_fleet(np.random.default_rng(seed), 30, energy_j=None if seed == 0 else 20.0)
     measured = Measured(1 / 3e4, 0.1, 1e-30, 1 / 7, 0, 123456789.125, 7.5, 400, 'quo"te, \\ ü')
     fleet = Fleet([*devices, measured], Workload.mlp(PAPER_LAYERS, ship_data=seed % 2 == 0))
-    for name, text in (("f.toml", write_fleet(fleet)), ("f.csv", write_fleet_csv(fleet))):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-        back = read_fleet(tmp_path / name)
-        assert back.learners == fleet.learners
-        assert back.workload == (fleet.workload if name == "f.toml" else None)
+    (tmp_path / "f.toml").write_text(write_fleet(fleet), encoding="utf-8")
+    assert read_fleet(tmp_path / "f.toml") == fleet
 
 
 def test_any_workload_survives():
@@ -56,12 +49,6 @@ def test_a_mix_has_the_coefficients_of_its_parts():
     assert fleet.problem(cycle_time_s=1, total_samples=9, energy_limit_j=5).energy_limit_j.tolist() == [5, 5]
 
 
-def test_spreadsheets_may_have_a_byte_order_mark_blank_lines_and_spaces():
-    raw = b"\xef\xbb\xbfname, cpu_hz,rate_bps,tx_power_w,max_samples\r\n\r\na, 1e9,1e6,0.2,6e2\r\n"
-    fleet = parse_fleet(raw, "fleet.csv", csv_text=True)
-    assert fleet.learners == (Device(1e9, 1e6, 0.2, max_samples=600, name="a"),)
-
-
 BROKEN_TOML = {
     "a value": (MEASURED + "\n# x\n" + DEVICE.replace("1e9", "'fast'"), "cpu_hz", ["'fast'", '"a"']),
     "missing": (
@@ -82,6 +69,8 @@ BROKEN_TOML = {
     "half measured": (MEASURED.replace("g1 = 0\n", ""), "g1", ["g1 must be given"]),
     "layers text": (DEVICE + "[workload]\nlayers = '784'\n", "layers", ["'784'"]),
     "layers twice": (DEVICE + "[workload]\nlayers = [3, 2]\nfeatures = 3\n", "features", ["layers"]),
+    "infinite": (DEVICE.replace("1e9", "inf"), "cpu_hz", ["got inf"]),
+    "huge": (DEVICE + f"max_samples = {2**41}\n", "max_samples", ["2**40"]),
     "half workload": (DEVICE + "[workload]\nfeatures = 3\n", "model_parameters", ["given"]),
     "workload no table": ("workload = 3\n" + DEVICE, "workload", ["got 3"]),
     "syntax": (DEVICE + "cpu_hz 3\n", "the text", ["valid TOML", "line 6, column 8"]),
@@ -89,45 +78,29 @@ BROKEN_TOML = {
     "too deep": ("x = " + "[" * 100_000, "the text", ["valid TOML"]),
 }
 
-HEAD = "name,cpu_hz,rate_bps,tx_power_w,max_samples\n"
-BROKEN_CSV = {
-    "a value": (HEAD + "a,1e9,1e6,0.2,\nb,fast,1e6,0.2,\n", "cpu_hz", ['"b"', "got 'fast'"]),
-    "infinite": (HEAD + "a,1e400,1e6,0.2,\n", "cpu_hz", ["got inf"]),
-    "huge": (HEAD + f"a,1,1,1,{'9' * 5000}\n", "max_samples", ["2**40"]),
-    "few cells": (HEAD + "a,1e9,1e6\n", "a row", ["5 cells", "3 cells"]),
-    "empty cell": (HEAD + "a,,1e6,0.2,\n", "cpu_hz", ["given", "nothing"]),
-    "same column": ("name,cpu_hz,cpu_hz\n", "the header", ["one column per key", "cpu_hz,cpu_hz"]),
-    "semicolons": ("name;cpu_hz\na;1\n", "name;cpu_hz", ["Commas separate columns"]),
-    "blank": ("\n\n", "the first line", ["header"]),
-    "no rows": (HEAD, "device", ["at least once"]),
-    "open quote": (HEAD + 'a,1,1,1,"\n', "the text", ["valid CSV"]),
-}
 
-
-@pytest.mark.parametrize("case", [*BROKEN_TOML, *(f"csv {name}" for name in BROKEN_CSV)])
+@pytest.mark.parametrize("case", BROKEN_TOML)
 def test_a_broken_file_is_named_with_device_and_field(case):
-    is_csv = case.startswith("csv ")
-    text, field, words = BROKEN_CSV[case.removeprefix("csv ")] if is_csv else BROKEN_TOML[case]
+    text, field, words = BROKEN_TOML[case]
     with pytest.raises(InputError) as caught:
-        (csv if is_csv else toml)(text)
+        toml(text)
     assert caught.value.field == field
     message = str(caught.value)
-    assert message.startswith("fleet.csv" if is_csv else "fleet.toml")
+    assert message.startswith("fleet.toml")
     for word in (field, *words):
         assert word in message
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    (tmp_path / "folder.csv").mkdir()
     with pytest.raises(InputError, match="Is a directory"):
-        read_fleet(tmp_path / "folder.csv")
-    with pytest.raises(InputError, match=r"\*\.toml or \*\.csv"):
-        read_fleet(tmp_path / "fleet.json")
+        read_fleet(tmp_path)
     with pytest.raises(InputError, match="can be read, got none"):
         read_fleet("a\0b.toml")
-    (tmp_path / "latin.csv").write_bytes(b"name\n\xfcber\n")
-    with pytest.raises(InputError, match=r"the text must be valid CSV in UTF-8, got .*0xfc in position 5"):
-        read_fleet(tmp_path / "latin.csv")
+    (tmp_path / "latin.toml").write_bytes(b"name\n\xfcber\n")
+    with pytest.raises(InputError, match=r"the text must be valid TOML in UTF-8, got .*0xfc in position 5"):
+        read_fleet(tmp_path / "latin.toml")
+    (tmp_path / "marked.toml").write_bytes(b"\xef\xbb\xbf" + DEVICE.encode())
+    assert read_fleet(tmp_path / "marked.toml").names == ["a"]
 
 
 def test_costs_that_overflow_name_the_device():
@@ -140,7 +113,7 @@ def test_a_fleet_is_checked_in_code_too():
         Fleet([])
     with pytest.raises(ValueError, match="unique"):
         Fleet([Device(1, 1, 1, name="x")] * 2)
-    with pytest.raises(ValueError, match="Device or Measured"):
+    with pytest.raises(ValueError, match="Device, Measured or Relative"):
         Fleet([3])
 
 
@@ -152,13 +125,7 @@ def test_the_command_draws_checks_and_converts(tmp_path):
     assert run("fleet", path).stdout.split("\n\n", 1)[1] == text.split("\n\n", 1)[1]
     frugal = run("fleet", "--paper", "--energy", 1).stdout
     assert all(0.75 <= x.energy_limit_j <= 1.25 for x in toml(frugal).learners)
-    table = tmp_path / "fleet.csv"
-    table.write_text(run("fleet", path, "--csv").stdout)
-    assert read_fleet(table).learners == read_fleet(path).learners
     assert run("fleet", "-", input=text).stdout == run("fleet", path).stdout
-    small = tmp_path / "small.toml"
-    small.write_text(write_fleet(Fleet([Device(1e9, 1e6, 0.1)], Workload.mlp([3, 2]))))
-    assert "CSV has no workload" in run("fleet", small, "--csv").stderr
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from flwr_mel.tools.report import load_run, write_report
 from tests.tools.commands import refused, run
-from tests.tools.runs import hostile_run, make_run, page, write
+from tests.tools.runs import deployment, hostile_run, make_run, page, write
 
 
 def lines(path):
@@ -19,22 +19,25 @@ def test_one_run_has_every_section_and_the_numbers_of_the_records(several):
     found, records = page(several[0]), lines(several[0])
     heads = re.findall("<h2>(.*?)</h2>", found.source)
     assert heads == [
-        "Learning", "Work given", "One round", "Limits and idle time", "Skipped and failed clients",
+        "Learning", "One round", "Work given", "Limits and idle time", "Skipped and failed clients",
+        "Remarks",
     ]  # fmt: skip
     last = records[-1]
     for text in (
         f"{100 * last['metrics']['accuracy']:.2f}%",
         f"{last['total_energy_j']:,.4g} J",
         "of T = 10 s",
-        "scheme ha-asyn",
-        "20 clients",
+        "mnist, ha-asyn, 20 clients, 8 rounds",
         "8 rounds done",
         "EMBEDDED SUBSET.",
         "late no reply in time 2 laptop-04, microcontroller-07 rounds 4, 7",
     ):
         assert text in found.text.replace("\u00a0", " "), text
-    # Three curves of the accuracy, drawn in the page's own colours.
+    # Accuracy against time and energy, and the loss, drawn in the page's own colours.
     assert found.source.count("<svg") == 3
+    assert all(
+        name in found.text for name in ("Accuracy against time", "against energy", "Loss against time")
+    )
     assert "prefers-color-scheme: dark" in found.source
     assert "var(--c0)" in found.source
     assert "#0072b2" not in found.source.partition("</style>")[2]
@@ -52,8 +55,9 @@ def test_the_heat_map_has_a_cell_per_round_and_marks_lost_work(several):
     want = records[2]["learners"][1]
     assert f"{want['learner']}, round 3: {want['epochs']} epochs" in titles
     assert f"{want['learner']}, round 3: {want['samples']:,} samples" in titles
-    assert found.text.count("\u00d7") == 4  # two late clients, in both maps
-    assert len([t for t in titles if re.search(r"round \d+: \d+ epochs", t)]) == 20 * 8
+    assert len([t for t in titles if t.endswith(", not used")]) == 4  # two late clients, in both maps
+    assert len([1 for _, a in found.elements if a.get("class") == "lost"]) == 4
+    assert len([t for t in titles if re.search(r"round \d+: \S+ epochs", t)]) == 20 * 8
 
 
 def test_many_clients_are_shown_by_kind_and_many_rounds_by_cells(tmp_path):
@@ -73,31 +77,69 @@ def test_several_runs_are_compared_with_bands_over_seeds(several):
     finals = [lines(path)[-1]["metrics"]["accuracy"] for path in several[:3]]
     assert f"{100 * sum(finals) / 3:.2f}%" in found.text
     assert f"{100 * min(finals):.2f}% to {100 * max(finals):.2f}%" in found.text
-    assert found.source.count("fill-opacity: 0.2") >= 8  # a band per curve in four charts
+    assert found.source.count("fill-opacity: 0.2") >= 6  # a band per curve in three charts
     assert re.search(r"rounds to 9\d% scheme=ha-asyn staleness=2 3 runs \d", found.text)
 
 
-def test_a_deployment_has_the_servers_clock_beside_the_plan(tmp_path):
-    found = page(make_run(tmp_path, cycles=3, real=True, lose=False))
-    assert "On the server's clock, it came after 12 s, and within T in 1 of 3 rounds." in found.text.replace(
-        "\u00a0", " "
+def test_a_deployment_shows_what_was_measured(tmp_path):
+    found = page(deployment(tmp_path))
+    text = found.text.replace("\u00a0", " ")
+    assert (
+        "Round 4, as measured. The last reply came after 5 s; T = 10 s, and 4 of 4 rounds ended within T."
+        in text
     )
-    assert "Accuracy against time" in found.text
-    assert "Planned time 1" not in found.text
+    titles = [a["title"] for _, a in found.elements if "title" in a]
+    assert "pi-1: 5\u00a0s, planned 40\u00a0s" in titles
+    assert "was idle for 0 s per round" in text
+    assert "2.4 times the training per second . A planned round takes 5 s instead of 10 s, with 120%" in text
+    assert "14 November 2023, 22:13 UTC, 25 s" in text
+    assert "Planned time 25" not in text
+    assert "Time 25 s" in text
+
+
+def test_a_run_is_running_until_it_is_silent_for_long(tmp_path):
+    alive = load_run(deployment(tmp_path))
+    last = 1.7e9 + 25.0
+    assert alive.state(last + 60) == (
+        True,
+        "running: 4 rounds done when this page was made",
+    )
+    assert alive.state(last + 3600) == (True, "4 rounds done, the last on 14 November 2023 at 22:13 UTC")
+    assert load_run(deployment(tmp_path, stopped="enough")).state(last + 60) == (True, "enough")
+    (tmp_path / "config.json").write_text('{"config": {"cycles": 9}}')
+    assert (
+        load_run(deployment(tmp_path))
+        .state(last + 3600)[1]
+        .startswith("interrupted: 4 rounds done, the last on")
+    )
+
+
+def test_a_comparison_begins_with_the_gain_over_the_projects_own_rounds(tmp_path):
+    own, planned = deployment(tmp_path / "own", observed=True), deployment(tmp_path / "planned")
+    text = page(planned, own).text.replace("\u00a0", " ")
+    assert "planned: 1.6 times as fast to 80.0%: 25 s instead of 40 s, 5 J instead of 8 J." in text
+    assert "times as fast" not in page(planned, planned).text
 
 
 def test_without_accuracy_or_energy_the_page_shows_what_there_is(tmp_path):
     base = {"learner": "a", "node": "1", "outcome": "used", "baseline": True, "time_s": 3.0}
     task = base | {"baseline": False, "epochs": 2, "samples": 50, "time_s": 4.0, "limited_by": "data"}
     records = [
-        {"cycle": n, "cycle_time_s": 5.0, "waited_s": 6.0, "metrics": {"error": 0.5 / n}, "learners": [row]}
+        {
+            "cycle": n,
+            "cycle_time_s": 5.0,
+            "waited_s": 6.0,
+            "clock_s": 6.0 * n,
+            "metrics": {"error": 0.5 / n},
+            "learners": [row],
+        }
         for n, row in enumerate((base, task), 1)
     ]
     found = page(write(tmp_path, *records))
     assert "Error against rounds" in found.text
     assert "energy, J" not in found.text
     assert "Final error 0.25" in found.text
-    assert "was idle for 1.5 s per round" in found.text  # the baseline round is work, too
+    assert "was idle for 2.5 s per round" in found.text.replace("\u00a0", " ")
     assert not re.search(r"Energy|\d\sJ\b", found.text)
     assert "Final error 0.25" not in page(tmp_path, tmp_path).text
 
@@ -123,7 +165,7 @@ def test_cut_and_repeated_records(tmp_path):
     file.write_text(file.read_text() + json.dumps(again) + '\n{"cycle": 4, "lear')
     found = load_run(path)
     assert [record.cycle for record in found.records] == [1, 2, 3]
-    assert found.ending == "enough"
+    assert found.state() == (True, "enough")
     file.write_text(file.read_text().rpartition("\n")[0] + "\n" + json.dumps(again | {"cycle": 1}) + "\n")
     assert [record.cycle for record in load_run(path).records] == [1]  # another training has begun
     alone = tmp_path / "mine.jsonl"

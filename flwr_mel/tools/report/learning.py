@@ -22,8 +22,10 @@ Read = Callable[[Run], FloatArray]
 learned: Read = attrgetter("learned")
 seconds: Read = methodcaller("column", "clock_s")
 joules: Read = attrgetter("joules")
+losses: Read = attrgetter("loss")
 epochs: Read = methodcaller("column", "mean_epochs")
 rounds: Read = methodcaller("column", "cycle")
+work: Read = methodcaller("column", "work")
 
 
 class Series(NamedTuple):
@@ -46,7 +48,7 @@ class Series(NamedTuple):
 def swatch(i: int, row: Series) -> Html:
     """Show the colour and the label of a series, and the name of its run if that is another."""
     name = row.runs[0].name if len(row.runs) == 1 else plural(len(row.runs), "run")
-    detail = el("small", name) if name != row.label else ""
+    detail = el("small", name) if name.replace("-", " ") != row.label else ""
     mark = el("i", class_="sw dash" if i >= COLOURS else "sw")
     return el("span", mark, el("b", row.label), detail, class_=f"tag k{i % COLOURS}")
 
@@ -61,16 +63,23 @@ def curves(rows: Sequence[Series], read: Read, along: Read) -> list[Line]:
     return lines
 
 
-def learning_charts(rows: Sequence[Series]) -> list[Html]:
-    """Draw the accuracy, or another metric, against rounds, time and, if it is known, energy."""
-    metric, share = rows[0].runs[0].metric.capitalize(), rows[0].runs[0].is_share
-    axes = {"rounds": (rounds, "round"), "time": (seconds, "time, s"), "energy": (joules, "energy, J")}
-    if not any(run.energy_known for row in rows for run in row.runs):
-        del axes["energy"]
-    return [
+def learning_charts(rows: Sequence[Series]) -> Html:
+    """Draw the accuracy, or another metric, against time and energy or rounds, and the loss against time."""
+    every = [run for row in rows for run in row.runs]
+    metric, share = every[0].metric.capitalize(), every[0].is_share
+    against = {"time": (seconds, "time, s"), "rounds": (rounds, "round")}
+    if any(run.energy_known for run in every):
+        against["energy"] = (joules, "energy, J")
+    has_loss = share and any(np.isfinite(run.loss).any() for run in every)
+    if has_loss and "energy" in against:
+        del against["rounds"]  # three charts fill a row
+    charts = [
         chart(f"{metric} against {name}", curves(rows, learned, along), label, share=share)
-        for name, (along, label) in axes.items()
+        for name, (along, label) in against.items()
     ]
+    if has_loss:
+        charts.append(chart("Loss against time", curves(rows, losses, seconds), "time, s"))
+    return el("div", charts, class_=f"grid n{len(charts)}")
 
 
 def cost_table(rows: Sequence[Series]) -> Html:
@@ -82,11 +91,17 @@ def cost_table(rows: Sequence[Series]) -> Html:
 
 
 def _cost(row: Series, level: float) -> Html:
-    reached = [(run, n) for run in row.runs if (n := run.first(level)) is not None]
-    if len(reached) < len(row.runs):
-        return el("span", DASH, el("small", f"{len(reached):,} of {len(row.runs):,}"))
-    cycles, time_s, energy_j = (
-        np.mean([read(run)[n] for run, n in reached]) for read in (rounds, seconds, joules)
-    )
+    reached = sum(run.first(level) is not None for run in row.runs)
+    if reached < len(row.runs):
+        return el("span", DASH, el("small", f"{reached:,} of {len(row.runs):,}"))
+    time_s, energy_j = cost_to(row, level)
+    cycles = np.mean([rounds(run)[run.first(level)] for run in row.runs])
     spent = short(time_s, "s") + (f", {short(energy_j, 'J')}" if np.isfinite(energy_j) else "")
-    return el("span", short(cycles), el("small", spent))
+    return el("span", short(float(cycles)), el("small", spent))
+
+
+def cost_to(row: Series, level: float) -> tuple[float, float]:
+    """Return the mean seconds and joules until all runs reach an accuracy; NaN if energy is unknown."""
+    at = [(run, run.first(level)) for run in row.runs]
+    time_s, energy_j = (float(np.mean([read(run)[n] for run, n in at])) for read in (seconds, joules))
+    return time_s, energy_j

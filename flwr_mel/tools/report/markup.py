@@ -56,10 +56,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], words: Sequenc
 
 
 def notices(texts: Sequence[str], most: int = 12) -> Html:
-    """Make the box of remarks; empty without any."""
+    """Make the section of remarks; empty without any."""
     more = [f"And {len(texts) - most:,} more."] if len(texts) > most else []
     items = [el("li", text) for text in (*texts[:most], *more)]
-    return el("ul", items, class_="notices") if items else Html()
+    return el("section", el("h2", "Remarks"), el("ul", items, class_="notices")) if items else Html()
 
 
 def short(x: float | None, unit: str = "") -> str:
@@ -73,6 +73,16 @@ def short(x: float | None, unit: str = "") -> str:
 def percent(x: float, decimals: int = 2) -> str:
     """Write a share as a percentage; a dash if it is unknown."""
     return f"{100 * x:.{decimals}f}%" if math.isfinite(x) else DASH
+
+
+def duration(seconds: float) -> str:
+    """Write a duration in its two largest units."""
+    whole = round(seconds)
+    for unit, length, smaller in (("d", 86400, "h"), ("h", 3600, "min"), ("min", 60, "s")):
+        if whole >= length:
+            rest = whole % length // {"h": 3600, "min": 60, "s": 1}[smaller]
+            return f"{whole // length}\u00a0{unit}" + (f" {rest}\u00a0{smaller}" if rest else "")
+    return f"{seconds:.3g}\u00a0s"
 
 
 def mean(values: FloatArray) -> float:

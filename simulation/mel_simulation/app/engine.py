@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -80,5 +81,9 @@ if __name__ == "__main__":
     try:
         run(_config)
     except BaseException as error:
+        traceback.print_exc()
+        while error.__cause__ is not None:  # Flower's own errors do not name the reason
+            error = error.__cause__
         RunDir(Path(_config.run_dir)).error.write_text(str(error) or type(error).__name__, encoding="utf-8")
-        raise
+        sys.stderr.flush()
+        os._exit(1)  # the thread of Flower's ServerApp would wait for its clients for ever

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from flwr_mel._validate import complain
 from mel_simulation.cli.many import Loaded, command
 from mel_simulation.ray_session import Show
 
@@ -14,8 +13,6 @@ _PROFILES = {path.stem: path for path in sorted(_FOLDER.glob("*.toml"))}
 
 
 def _load(file: Path, where: Path, known: list[Path], data_dir: str) -> Loaded:
-    if not file.is_file():
-        raise complain("profile", f"one of {', '.join(_PROFILES)}, or a TOML file", str(file))
     from mel_simulation.arena import page, run, verdict  # noqa: PLC0415 (takes a moment)
     from mel_simulation.arena.setting import read_profile  # noqa: PLC0415
 

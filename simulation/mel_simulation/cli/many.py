@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from errno import ENOENT
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -11,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from flwr_mel._validate import count
+from flwr_mel._validate import complain, count
 from flwr_mel.tools.shell import FAILED, INTERRUPTED, bad_input, note, stop
 from mel_simulation.ray_session import Show, TaskError
 
@@ -69,6 +70,9 @@ def command(name: str, tasks: str, profiles: Mapping[str, Path], load: Load, abo
         where = (out or Path("runs") / f"{name}-{file.stem}").resolve()
         with bad_input({"data_dir": "--data-dir", "results": "--from"}), progress(tasks) as show:
             count("--workers", workers)
+            if not file.is_file():
+                rule = f"one of {', '.join(profiles)}, or a TOML file"
+                raise complain("profile", rule, profile) from FileNotFoundError(ENOENT, "")
             notices, work, collect = load(file, where, known or [], absolute(data_dir))
             for notice in sorted(set(notices) - {""}):
                 note(notice)

@@ -48,9 +48,10 @@ def configure(values: Mapping[str, Any], given: Mapping[str, Any]) -> RunConfig:
         stored = RunDir(Path(values["run_dir"])).facts()["config"]
         before = {name: stored.get(name.replace("_", "-"), value) for name, value in values.items()}
         values = {**before, **given}
+    fleet = read_fleet(values["fleet"]) if values["fleet"] else None  # a missing file is told as elsewhere
     config = RunConfig(**values)
-    if config.fleet and "learners" not in given:
-        config = replace(config, learners=len(read_fleet(config.fleet)))
+    if fleet and "learners" not in given:
+        config = replace(config, learners=len(fleet))
     run_dir = str(RunDir.of(config).path.resolve())
     return replace(config, run_dir=run_dir, fleet=absolute(config.fleet), data_dir=absolute(config.data_dir))
 
@@ -76,7 +77,7 @@ def run(config: RunConfig, ray_address: str) -> None:
     if not folder.summary.exists():
         _keep(folder)
         why = folder.error.read_text(encoding="utf-8") if folder.error.exists() else "Flower's engine ended"
-        stop(f"the run failed: {why}. Its log: {folder.path / 'flower.log'}", FAILED)
+        stop(f"the run failed: {why.rstrip('.')}. Its log: {folder.path / 'flower.log'}", FAILED)
     conclude(out, folder, time.monotonic() - start, config.target_accuracy)
 
 

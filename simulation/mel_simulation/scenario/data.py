@@ -102,10 +102,13 @@ def load(dataset: str, data_dir: Path | None = None, *, offline_ok: bool = True)
         if not all((raw / name).is_file() for name in FILES):
             _download(dataset)
     except (DataError, ImportError, OSError, RuntimeError) as error:
-        why = f"The full {dataset} is not available: {message(error).rstrip('.')}. {_remedy(dataset)}"
+        offline = "urlopen error" in str(error)  # and every address that was tried
+        why = "it cannot be downloaded" if offline else message(error).rstrip(".")
+        why = f"The full {dataset} is not available: {why}."
         if dataset != "mnist" or not offline_ok:
-            raise DataError(why) from error
-        return replace(embedded(), notice=os.environ.get(NOTICE) or f"{embedded().notice} {why}")
+            raise DataError(f"{why} {_remedy(dataset)}") from error
+        short = f"{embedded().notice} {why} Run once with a network, or give the directory of the data."
+        return replace(embedded(), notice=os.environ.get(NOTICE) or short)
     return _read(dataset, raw)
 
 

@@ -25,7 +25,7 @@ from flwr_mel.costs import Workload
 from flwr_mel.cycle.options import Average, Shards
 from flwr_mel.paper import PAPER_LAYERS, PAPER_SAMPLES, PaperFleet, least_batch
 from flwr_mel.solvers.rate import LEAST, best_round
-from flwr_mel.tools.fleetfile import Fleet, Learner, read_fleet
+from flwr_mel.tools.fleetfile import Fleet, Learner, Relative, read_fleet
 from mel_simulation.scenario.config import RATE, RunConfig
 from mel_simulation.scenario.data import Dataset, cache_dir, load
 from mel_simulation.scenario.network import Weights, train
@@ -126,7 +126,9 @@ def _from_file(path: str, learners: int) -> tuple[Learner, ...]:
     if len(fleet) != learners:
         remedy = f"With `flwr run` start it with num-supernodes={len(fleet)}."
         raise complain("learners", f"{len(fleet)}, as many as {path} has", learners, remedy)
-    return tuple(replace(device, name=name) for device, name in zip(fleet.learners, fleet.names, strict=True))
+    fleet.coefficients()  # refuses learners that are relative to a machine
+    named = zip(fleet.learners, fleet.names, strict=True)
+    return tuple(replace(x, name=name) for x, name in named if not isinstance(x, Relative))
 
 
 def names_of(config: RunConfig) -> list[str]:
