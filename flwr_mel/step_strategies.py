@@ -1,0 +1,208 @@
+"""`SlopeStep` for both of Flower's APIs: a server step that finds its own length, around any average."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common import EvaluateIns, FitIns, FitRes, Parameters, Scalar, ndarrays_to_parameters
+from flwr.server import strategy as classic
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.serverapp import Grid
+from flwr.serverapp import strategy as message
+
+from flwr_mel._npy import read_npy
+from flwr_mel._validate import Phrase, complain
+from flwr_mel.cycle.step import Clients, Facts, Slope, step, undo
+from flwr_mel.cycle.updates import Arrays
+from flwr_mel.wrapped import averages, weight_key
+
+log = logging.getLogger("flwr.mel")
+
+
+class _SlopeStep:
+    """Steps the model by what the wrapped strategy's average says, with Adam and a length that finds itself.
+
+    There is no learning rate to choose: see `flwr_mel.cycle.step`. Arrays with fewer than two dimensions,
+    counters and BatchNorm's statistics are averaged as the wrapped strategy does.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        A strategy of the same API that averages: FedAvg, FedProx, FedMedian, Krum, a DP wrapper around one of
+        these, or one of your own. Not one with a step of its own, such as FedAdam.
+    """
+
+    def __init__(self, strategy: Any) -> None:
+        if not averages(strategy):
+            got = Phrase(f"a {type(strategy).__name__}")
+            raise complain("strategy", "a strategy that averages", got, "Wrap FedAvg, FedMedian or the like.")
+        self.strategy = strategy
+        #: Kept in checkpoints.
+        self.state = Slope()
+        #: What the last round's step was; None before the first.
+        self.facts: Facts | None = None
+        self._model: Arrays = {}
+        self._steps: float | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what only the wrapped strategy has."""
+        if name.startswith("__") or "strategy" not in self.__dict__:  # or not there yet, while being copied
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.strategy, name)
+
+    def summary(self) -> None:
+        """Log this strategy, then the settings of the wrapped one."""
+        log.info("\t├──> SlopeStep around %s: no step to choose", type(self.strategy).__name__)
+        if callable(inner := getattr(self.strategy, "summary", None)):
+            inner()
+
+    def describe(self) -> str:
+        """Return the words for the round's line in the log; "" before the first step."""
+        return "" if self.facts is None else self.facts.describe()
+
+    def observe(self, steps: float) -> None:
+        """Receive, before an aggregation, how many local steps (samples) the coming average stands for.
+
+        `MelStrategy` calls it with FedNova's effective steps, and logs `describe()` in its own line. Without
+        it, each client counts as if it did one epoch of its examples.
+
+        Parameters
+        ----------
+        steps : float
+            tau_eff.
+        """
+        self._steps = steps
+
+    def _stepped(self, average: Arrays, clients: Clients) -> dict[str, Any]:
+        """Return the new model."""
+        steps, total = self._steps, sum(weight for weight, _ in clients.values())
+        if steps is None:
+            steps = sum(weight * weight for weight, _ in clients.values()) / total if total > 0 else 1.0
+        self.state, model, self.facts = step(self.state, self._model, average, steps, clients)
+        if self._steps is None:
+            log.info("\t└──> %s", self.facts.describe())
+        self._model, self._steps = {}, None
+        return model
+
+    def _undone(self) -> dict[str, Any]:
+        """Return the model without the last step."""
+        self.state, model, self.facts = undo(self.state, self._model)
+        self._model, self._steps = {}, None
+        return model
+
+
+class MessageSlopeStep(_SlopeStep, message.Strategy):  # noqa: D101 - the docstring is the base class's
+    __doc__ = _SlopeStep.__doc__
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Keep the model; leave the rest to the wrapped strategy."""
+        self._model = _views(arrays)
+        messages: Iterable[Message] = self.strategy.configure_train(server_round, arrays, config, grid)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Let the wrapped strategy average, then step."""
+        replies, key, clients = list(replies), weight_key(self), {}
+        for reply in replies:
+            if reply.has_content():
+                weights: list[Any] = [x[key] for x in reply.content.metric_records.values() if key in x]
+                for record in reply.content.array_records.values():
+                    clients[str(reply.metadata.src_node_id)] = (float(weights[0]), _views(record))
+        average, metrics = self.strategy.aggregate_train(server_round, replies)
+        return None if average is None else _record(self._stepped(_views(average), clients)), metrics
+
+    def undo(self) -> ArrayRecord:
+        """Return the model without the last step: no reply of this round has finite values."""
+        return _record(self._undone())
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Pass on."""
+        messages: Iterable[Message] = self.strategy.configure_evaluate(server_round, arrays, config, grid)
+        return messages
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Pass on."""
+        metrics: MetricRecord | None = self.strategy.aggregate_evaluate(server_round, replies)
+        return metrics
+
+
+class ClassicSlopeStep(_SlopeStep, classic.Strategy):  # noqa: D101 - the docstring is the base class's
+    __doc__ = _SlopeStep.__doc__
+
+    def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
+        """Pass on."""
+        parameters: Parameters | None = self.strategy.initialize_parameters(client_manager)
+        return parameters
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Keep the model; leave the rest to the wrapped strategy."""
+        self._model = _named(parameters)
+        instructions: list[tuple[ClientProxy, FitIns]]
+        instructions = self.strategy.configure_fit(server_round, parameters, client_manager)
+        return instructions
+
+    def aggregate_fit(
+        self, server_round: int, results: list[tuple[ClientProxy, FitRes]], failures: Any
+    ) -> tuple[Parameters | None, dict[str, Scalar]]:
+        """Let the wrapped strategy average, then step."""
+        average, metrics = self.strategy.aggregate_fit(server_round, results, failures)
+        if average is None:
+            return None, metrics
+        clients = {client.cid: (float(x.num_examples), _named(x.parameters)) for client, x in results}
+        return _parameters(self._stepped(_named(average), clients)), metrics
+
+    def undo(self) -> Parameters:
+        """Return the model without the last step: no result of this round has finite values."""
+        return _parameters(self._undone())
+
+    def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
+        """Pass on."""
+        result: tuple[float, dict[str, Scalar]] | None = self.strategy.evaluate(server_round, parameters)
+        return result
+
+    def configure_evaluate(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, EvaluateIns]]:
+        """Pass on."""
+        instructions: list[tuple[ClientProxy, EvaluateIns]]
+        instructions = self.strategy.configure_evaluate(server_round, parameters, client_manager)
+        return instructions
+
+    def aggregate_evaluate(
+        self, server_round: int, results: Any, failures: Any
+    ) -> tuple[float | None, dict[str, Scalar]]:
+        """Pass on."""
+        metrics: tuple[float | None, dict[str, Scalar]]
+        metrics = self.strategy.aggregate_evaluate(server_round, results, failures)
+        return metrics
+
+
+def _views(record: ArrayRecord) -> dict[str, Any]:
+    """Return views of the arrays."""
+    return {name: read_npy(array.data) for name, array in record.items()}
+
+
+def _record(model: Arrays) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(x)) for name, x in model.items()})
+
+
+def _named(parameters: Parameters) -> dict[str, Any]:
+    """Return views of the arrays, by their position."""
+    return {str(i): read_npy(data) for i, data in enumerate(parameters.tensors)}
+
+
+def _parameters(model: Arrays) -> Parameters:
+    return ndarrays_to_parameters([np.asarray(x) for x in model.values()])
