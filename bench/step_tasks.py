@@ -1,7 +1,7 @@
 """Federated tasks for `bench.step`: small networks and data, and clients whose local steps run together.
 
 All clients of a round take their n-th local step in one call of torch, so that a round takes milliseconds.
-They have unequal work: 1, 2, 4 or 8 batches, as a plan for unequal devices gives them.
+They have unequal work: 1, 2 or 4 batches, as a plan for unequal devices gives them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Samples = tuple[Tensor, Tensor]
 
 #: State of BatchNorm, in the order of its buffers.
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-_MOST_BATCHES = 8
+_MOST_BATCHES = 4
 _TRAINING, _TEST = 12_000, 1_000
 
 
@@ -265,7 +265,7 @@ def _text(path: Path, length: int = 24) -> Data:
 def _dirichlet(
     y: npt.NDArray[Any], clients: int, alpha: float, rng: np.random.Generator
 ) -> list[npt.NDArray[Any]]:
-    """Split samples among clients: each class by shares from a Dirichlet distribution; 32 samples at least."""
+    """Split samples by a Dirichlet distribution for each class; a client has at least 32."""
     own: list[list[int]] = [[] for _ in range(clients)]
     for label in np.unique(y):
         rows = rng.permutation(np.flatnonzero(y == label))
@@ -275,7 +275,7 @@ def _dirichlet(
     return [np.array(x + rng.integers(len(y), size=max(32 - len(x), 0)).tolist()) for x in own]
 
 
-# --- the loop --------------------------------------------------------------------------------------------
+# --- the loop ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

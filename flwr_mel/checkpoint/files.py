@@ -161,8 +161,7 @@ _FORMS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda x: [list(x.tensors), x.tensor_type],
         lambda x: Parameters(*x),
     ),
-    # The slopes of single clients are left out: a round without a change of length follows.
-    "Slope": (Slope, lambda x: {**vars(x), "slopes": {}}, lambda x: Slope(**x)),
+    "Slope": (Slope, vars, lambda x: Slope(**x)),
     "Generator": (np.random.Generator, lambda x: dict(x.bit_generator.state), _generator),
 }
 _ARRAYS = ("array", "scalar", "bytes")

@@ -29,13 +29,16 @@ _MATRICES = 3
 _GROW = 2.0
 #: Between these, a step is about right; above the first it was too short, below the second far too long.
 _SHORT, _LONG = 0.3, -0.5
+#: A first step that certainly (in standard errors) ends uphill was so long that r, near zero in a landscape
+#: without relation to the start, does not show how long: this part of it is kept.
+_SURE, _BACK = 2.0, 0.25
 #: How fast, and to which ratio, the length drifts while it is about right.
 _DRIFT, _TARGET = 0.1, -0.2
 #: A standard error of r that halves what r does to the logarithm of the length.
 _UNSURE = 0.25
 #: The length stays below this multiple of the one at which steps were first long enough.
 _MOST = 4.0
-#: A mean change this many times larger than the last one is no slope: the model has left its valley.
+#: A mean change this many times larger than usual is no slope: the model has left its valley.
 _EXPLODED = 3.0
 #: Rounds in which a length may still be far off.
 _SEARCH = 3
@@ -64,7 +67,7 @@ class Slope:
     ratio : float, optional
         The last r.
     slopes : mapping of client to float
-        <U_k, D> of the last round's clients, at the start of D. Checkpoints do not keep them.
+        <U_k, D> of the last round's clients, at the start of D.
     """
 
     stepped: tuple[str, ...] = ()
@@ -133,8 +136,8 @@ def step(
         return undo(state, model)
     if not state.turn:
         state = replace(state, stepped=names, length=_start(x, u))
-    elif size > (limit := _EXPLODED * math.sqrt(_dot(state.mean, state.mean))) > 0:
-        if state.turn >= _SEARCH:
+    elif size > (limit := _EXPLODED * _usual(state)) > 0:
+        if state.step and state.turn >= _SEARCH:
             return undo(state, model)
         u = {n: a * (limit / size) for n, a in u.items()}
     sent, raw = x, u
@@ -176,21 +179,25 @@ def _corrected(
     r, error = _compared(state, seen, everywhere)
     best = max(1 / (1 - r), 0.1) if r < 1 else math.inf
     low = r if state.ratio is None else min(r, state.ratio)
+    uphill, undone = max(r, everywhere), False
     if state.ratio is None:  # calibrate at once
-        factor = best if r > _SHORT or r < _LONG else 1.0
-    elif r < -1:
-        factor = math.sqrt(best)
-    elif low > _SHORT:  # twice too short
-        factor = 1 / math.sqrt(1 - low) if low < 1 else math.inf
+        undone = uphill < min(-_SURE * error, 0)
+        factor = min(best, _BACK) if undone else best if r > _SHORT else 1.0
     else:
-        factor = math.exp(_DRIFT * (min(r, 1.0) - _TARGET))
+        undone = state.turn < _SEARCH and uphill < _LONG
+        if r < -1:
+            factor = math.sqrt(best)
+        elif low > _SHORT:  # twice too short
+            factor = 1 / math.sqrt(1 - low) if low < 1 else math.inf
+        else:
+            factor = math.exp(_DRIFT * (min(r, 1.0) - _TARGET))
     factor = min(factor, _GROW)
-    if r > _LONG or state.turn >= _SEARCH:  # as far as r is certain
+    if not undone:  # as far as r is certain
         factor **= 1 / (1 + (error / _UNSURE) ** 2)
     longest = min(state.longest, _MOST * state.length) if r < _SHORT else state.longest
-    undone = state.turn < _SEARCH and max(r, everywhere) < _LONG
     if undone:  # a secant: to where the slope, between those at both ends, is zero
-        part = max(1 / (1 - max(r, everywhere)), 0.1)
+        part = max(1 / (1 - uphill), 0.1)
+        part = min(part, _BACK) if state.ratio is None else part
         x = {n: a + np.asarray(part - 1, a.dtype) * state.step[n] for n, a in x.items()}
         u = {n: (1 - part) * state.mean[n] + part * a for n, a in u.items()}
     facts = Facts(min(state.length * factor, longest), r, error, undone)
@@ -243,6 +250,11 @@ def _slopes(
     mean = sum(weight * slope for weight, slope in found.values())
     size = sum(weight * abs(slope) for weight, slope in found.values())
     return found if abs(mean - total * _dot(u, d)) <= 1e-3 * size else {}
+
+
+def _usual(state: Slope) -> float:
+    """Return the usual size of u: the root of Adam's average of its square."""
+    return math.sqrt(sum(float(a.sum()) for a in state.v.values()) / (1 - B2**state.turn))
 
 
 def _dot(a: Arrays, b: Arrays) -> float:

@@ -17,7 +17,7 @@ FLOORS = [
     {"solvers"},
     {"cycle"},
     {"grid", "wrapped"},
-    {"strategy"},
+    {"strategy", "step_strategies"},
     {"server", "serverapp"},
     {"checkpoint"},
     {"tools"},
