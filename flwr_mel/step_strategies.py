@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.common import EvaluateIns, FitIns, FitRes, Parameters, Scalar, ndarrays_to_parameters
-from flwr.server import strategy as classic
+from flwr.common import FitIns, FitRes, Parameters, Scalar, ndarrays_to_parameters
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.serverapp import Grid
-from flwr.serverapp import strategy as message
 
 from flwr_mel._npy import read_npy
 from flwr_mel._validate import Phrase, complain
+from flwr_mel.around import Around, ClassicAround, MessageAround
 from flwr_mel.cycle.step import Clients, Facts, Slope, step, undo
 from flwr_mel.cycle.updates import Arrays
 from flwr_mel.wrapped import averages, weight_key
@@ -24,7 +23,7 @@ from flwr_mel.wrapped import averages, weight_key
 log = logging.getLogger("flwr.mel")
 
 
-class _SlopeStep:
+class _SlopeStep(Around):
     """Steps the model by what the wrapped strategy's average says, with Adam and a length that finds itself.
 
     There is no learning rate to choose: see `flwr_mel.cycle.step`. Arrays with fewer than two dimensions,
@@ -41,19 +40,13 @@ class _SlopeStep:
         if not averages(strategy):
             got = Phrase(f"a {type(strategy).__name__}")
             raise complain("strategy", "a strategy that averages", got, "Wrap FedAvg, FedMedian or the like.")
-        self.strategy = strategy
+        super().__init__(strategy)
         #: Kept in checkpoints.
         self.state = Slope()
         #: What the last round's step was; None before the first.
         self.facts: Facts | None = None
         self._model: Arrays = {}
         self._steps: float | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what only the wrapped strategy has."""
-        if name.startswith("__") or "strategy" not in self.__dict__:  # or not there yet, while being copied
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.strategy, name)
 
     def summary(self) -> None:
         """Log this strategy, then the settings of the wrapped one."""
@@ -96,7 +89,7 @@ class _SlopeStep:
         return model
 
 
-class MessageSlopeStep(_SlopeStep, message.Strategy):  # noqa: D101 - the docstring is the base class's
+class MessageSlopeStep(_SlopeStep, MessageAround):  # noqa: D101 - the docstring is the base class's
     __doc__ = _SlopeStep.__doc__
 
     def configure_train(
@@ -104,8 +97,7 @@ class MessageSlopeStep(_SlopeStep, message.Strategy):  # noqa: D101 - the docstr
     ) -> Iterable[Message]:
         """Keep the model; leave the rest to the wrapped strategy."""
         self._model = _views(arrays)
-        messages: Iterable[Message] = self.strategy.configure_train(server_round, arrays, config, grid)
-        return messages
+        return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -117,48 +109,29 @@ class MessageSlopeStep(_SlopeStep, message.Strategy):  # noqa: D101 - the docstr
                 weights: list[Any] = [x[key] for x in reply.content.metric_records.values() if key in x]
                 for record in reply.content.array_records.values():
                     clients[str(reply.metadata.src_node_id)] = (float(weights[0]), _views(record))
-        average, metrics = self.strategy.aggregate_train(server_round, replies)
+        average, metrics = super().aggregate_train(server_round, replies)
         return None if average is None else _record(self._stepped(_views(average), clients)), metrics
 
     def undo(self) -> ArrayRecord:
         """Return the model without the last step: no reply of this round has finite values."""
         return _record(self._undone())
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Pass on."""
-        messages: Iterable[Message] = self.strategy.configure_evaluate(server_round, arrays, config, grid)
-        return messages
 
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Pass on."""
-        metrics: MetricRecord | None = self.strategy.aggregate_evaluate(server_round, replies)
-        return metrics
-
-
-class ClassicSlopeStep(_SlopeStep, classic.Strategy):  # noqa: D101 - the docstring is the base class's
+class ClassicSlopeStep(_SlopeStep, ClassicAround):  # noqa: D101 - the docstring is the base class's
     __doc__ = _SlopeStep.__doc__
-
-    def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
-        """Pass on."""
-        parameters: Parameters | None = self.strategy.initialize_parameters(client_manager)
-        return parameters
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Keep the model; leave the rest to the wrapped strategy."""
         self._model = _named(parameters)
-        instructions: list[tuple[ClientProxy, FitIns]]
-        instructions = self.strategy.configure_fit(server_round, parameters, client_manager)
-        return instructions
+        return super().configure_fit(server_round, parameters, client_manager)
 
     def aggregate_fit(
         self, server_round: int, results: list[tuple[ClientProxy, FitRes]], failures: Any
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         """Let the wrapped strategy average, then step."""
-        average, metrics = self.strategy.aggregate_fit(server_round, results, failures)
+        average, metrics = super().aggregate_fit(server_round, results, failures)
         if average is None:
             return None, metrics
         clients = {client.cid: (float(x.num_examples), _named(x.parameters)) for client, x in results}
@@ -167,27 +140,6 @@ class ClassicSlopeStep(_SlopeStep, classic.Strategy):  # noqa: D101 - the docstr
     def undo(self) -> Parameters:
         """Return the model without the last step: no result of this round has finite values."""
         return _parameters(self._undone())
-
-    def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
-        """Pass on."""
-        result: tuple[float, dict[str, Scalar]] | None = self.strategy.evaluate(server_round, parameters)
-        return result
-
-    def configure_evaluate(
-        self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """Pass on."""
-        instructions: list[tuple[ClientProxy, EvaluateIns]]
-        instructions = self.strategy.configure_evaluate(server_round, parameters, client_manager)
-        return instructions
-
-    def aggregate_evaluate(
-        self, server_round: int, results: Any, failures: Any
-    ) -> tuple[float | None, dict[str, Scalar]]:
-        """Pass on."""
-        metrics: tuple[float | None, dict[str, Scalar]]
-        metrics = self.strategy.aggregate_evaluate(server_round, results, failures)
-        return metrics
 
 
 def _views(record: ArrayRecord) -> dict[str, Any]:

@@ -16,7 +16,7 @@ FLOORS = [
     {"allocation"},
     {"solvers"},
     {"cycle"},
-    {"grid", "wrapped"},
+    {"around", "grid", "wrapped"},
     {"strategy", "step_strategies"},
     {"server", "serverapp"},
     {"checkpoint"},
