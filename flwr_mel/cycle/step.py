@@ -29,8 +29,7 @@ _MATRICES = 3
 _GROW = 2.0
 #: Between these, a step is about right; above the first it was too short, below the second far too long.
 _SHORT, _LONG = 0.3, -0.5
-#: A first step that certainly (in standard errors) ends uphill was so long that r, near zero in a landscape
-#: without relation to the start, does not show how long: this part of it is kept.
+#: A first step that ends uphill by this many standard errors of r is at least so many times too long.
 _SURE, _BACK = 2.0, 0.25
 #: How fast, and to which ratio, the length drifts while it is about right.
 _DRIFT, _TARGET = 0.1, -0.2
@@ -150,7 +149,8 @@ def step(
     v = {n: B2 * state.v.get(n, 0.0) + (1 - B2) * a * a for n, a in u.items()}
     rate = state.length / (1 - B1**t)
     d = {n: rate * m[n] / (np.sqrt(v[n] / (1 - B2**t)) + EPS) for n in names}
-    slopes = {k: slope for k, (_, slope) in _slopes(clients, sent, raw, d, steps).items()}
+    here = {} if facts.undone else _slopes(clients, sent, raw, d, steps)
+    slopes = {k: slope for k, (_, slope) in here.items()}
     state = replace(state, turn=state.turn + 1, m=m, v=v, mean=u, step=d, slopes=slopes)
     new = {n: (x[n] + d[n]).astype(model[n].dtype) for n in names}
     return state, {**average, **new}, facts
@@ -174,34 +174,33 @@ def undo(state: Slope, model: Arrays) -> tuple[Slope, dict[str, Array], Facts]:
 def _corrected(
     state: Slope, x: Arrays, u: Arrays, seen: Mapping[str, tuple[float, float]]
 ) -> tuple[Slope, Arrays, Arrays, Facts]:
-    """Return the state with its new length; x and u after a line search if the last step was far too long."""
+    """Return the state with its new length, and x and u: before the last step if that is taken back."""
     everywhere = _ratio(_dot(u, state.step), _dot(state.mean, state.step))
     r, error = _compared(state, seen, everywhere)
     best = max(1 / (1 - r), 0.1) if r < 1 else math.inf
     low = r if state.ratio is None else min(r, state.ratio)
-    uphill, undone = max(r, everywhere), False
-    if state.ratio is None:  # calibrate at once
-        undone = uphill < min(-_SURE * error, 0)
-        factor = min(best, _BACK) if undone else best if r > _SHORT else 1.0
+    uphill, first = max(r, everywhere), state.ratio is None
+    # A first step that certainly ends uphill may be so long that r has no relation to its length any more.
+    bound = -_SURE * error if first and error else _LONG
+    undone = state.turn < _SEARCH and uphill < bound
+    if undone:
+        factor = min(best, _BACK) if first else best
+    elif first and r > _SHORT:  # calibrate at once
+        factor = best
+    elif r < -1:
+        factor = math.sqrt(best)
+    elif low > _SHORT:  # twice too short
+        factor = 1 / math.sqrt(1 - low) if low < 1 else math.inf
     else:
-        undone = state.turn < _SEARCH and uphill < _LONG
-        if r < -1:
-            factor = math.sqrt(best)
-        elif low > _SHORT:  # twice too short
-            factor = 1 / math.sqrt(1 - low) if low < 1 else math.inf
-        else:
-            factor = math.exp(_DRIFT * (min(r, 1.0) - _TARGET))
+        factor = math.exp(_DRIFT * (min(r, 1.0) - _TARGET))
     factor = min(factor, _GROW)
     if not undone:  # as far as r is certain
         factor **= 1 / (1 + (error / _UNSURE) ** 2)
-    longest = min(state.longest, _MOST * state.length) if r < _SHORT else state.longest
-    if undone:  # a secant: to where the slope, between those at both ends, is zero
-        part = max(1 / (1 - uphill), 0.1)
-        part = min(part, _BACK) if state.ratio is None else part
-        x = {n: a + np.asarray(part - 1, a.dtype) * state.step[n] for n, a in x.items()}
-        u = {n: (1 - part) * state.mean[n] + part * a for n, a in u.items()}
+    longest = min(state.longest, _MOST * state.length * min(factor, 1)) if r < _SHORT else state.longest
     facts = Facts(min(state.length * factor, longest), r, error, undone)
-    return replace(state, length=facts.length, longest=longest, ratio=r), x, u, facts
+    if undone:  # and taken again, from where it began
+        x, u = {n: a - state.step[n] for n, a in x.items()}, state.mean
+    return replace(state, length=facts.length, longest=longest, ratio=None if undone else r), x, u, facts
 
 
 def _compared(
