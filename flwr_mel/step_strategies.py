@@ -103,14 +103,17 @@ class MessageSlopeStep(_SlopeStep, MessageAround):  # noqa: D101 - the docstring
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the wrapped strategy average, then step."""
-        replies, key, clients = list(replies), weight_key(self), {}
-        for reply in replies:
-            if reply.has_content():
-                weights: list[Any] = [x[key] for x in reply.content.metric_records.values() if key in x]
-                for record in reply.content.array_records.values():
-                    clients[str(reply.metadata.src_node_id)] = (float(weights[0]), _views(record))
+        replies = list(replies)
         average, metrics = super().aggregate_train(server_round, replies)
-        return None if average is None else _record(self._stepped(_views(average), clients)), metrics
+        if average is None:
+            return None, metrics
+        clients: dict[str, tuple[float, Arrays]] = {}
+        key = weight_key(self)
+        for reply in (x for x in replies if x.has_content()):
+            weights: list[Any] = [x[key] for x in reply.content.metric_records.values() if key in x]
+            for weight, record in zip(weights, reply.content.array_records.values(), strict=False):
+                clients[str(reply.metadata.src_node_id)] = float(weight), _views(record)
+        return _record(self._stepped(_views(average), clients)), metrics
 
     def undo(self) -> ArrayRecord:
         """Return the model without the last step: no reply of this round has finite values."""
