@@ -213,7 +213,7 @@ def _compared(
         p = np.array([seen[k][0] for k in both]) / common
         before, after = np.array([(state.slopes[k], seen[k][1]) for k in both]).T
         r = _ratio(p @ after, p @ before)
-        return r, _error(p, after - r * before) / max(abs(p @ before), 1e-300)
+        return r, _error(p, after - r * before) / max(abs(float(p @ before)), 1e-300)
     if len(seen) < 2:
         return everywhere, 0.0
     p = np.array([w for w, _ in seen.values()]) / total
