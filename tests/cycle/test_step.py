@@ -237,6 +237,38 @@ def test_an_uncertain_ratio_changes_the_length_less():
     assert state.length < unsure.length < 0.9 * sure.length
 
 
+def landed(rng, spread):
+    """Return a first round, and a second one from a place whose slope has little to do with the first."""
+    first = clients_of(START, rng, 0.01)
+    state, x, _ = step(Slope(), START, mean(first), 1.0, first)
+    back = {n: -0.05 * u for n, u in state.mean.items()}
+    second = {
+        k: (w, {n: x[n] + back[n] + spread * rng.normal(size=a.shape) for n, a in x.items()})
+        for k, (w, _) in first.items()
+    }
+    return state, step(state, x, mean(second), 1.0, second)
+
+
+def test_a_first_step_that_certainly_ends_uphill_is_taken_again():
+    """Far beyond the parabola r is hardly below zero, whatever the length."""
+    state, (after, new, facts) = landed(np.random.default_rng(0), 1e-5)
+    assert -0.1 < facts.ratio < -2 * facts.error
+    assert facts.undone
+    assert facts.length == state.length / 4
+    for n, d in state.step.items():
+        assert np.all((new[n] - START[n]) / d > 0.2)
+        assert np.all((new[n] - START[n]) / d < 0.3)
+    assert after.ratio is None
+    assert after.slopes == {}  # the clients were asked elsewhere
+
+
+def test_a_first_step_that_may_end_uphill_is_kept():
+    state, (_, _, facts) = landed(np.random.default_rng(2), 1e-2)
+    assert -2 * facts.error < facts.ratio < 0
+    assert not facts.undone
+    assert facts.length == pytest.approx(state.length, rel=0.03)
+
+
 def test_clients_that_do_not_make_the_average_are_not_asked():
     """A median ignores a client that sends anything: so does the length."""
 
