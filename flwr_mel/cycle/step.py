@@ -22,7 +22,7 @@ from flwr_mel.cycle.updates import Array, Arrays, not_finite
 #: Weight and model of each client, as they were averaged.
 Clients = Mapping[str, tuple[float, Arrays]]
 
-B1, B2, EPS = 0.8, 0.99, 1e-6
+B1, B2, EPS = 0.8, 0.99, 0.03
 #: Best length of a network with three matrices, relative to one over the (geometric) mean of their inputs.
 _MATRICES = 3
 #: The length changes by at most this factor in a round.
@@ -133,6 +133,8 @@ def step(
     size = math.sqrt(_dot(u, u))
     if not math.isfinite(size) or not_finite(average, model):
         return undo(state, model)
+    if not size:  # no weight was trained
+        return replace(state, step={}, slopes={}), dict(average), Facts(state.length)
     if not state.turn:
         state = replace(state, stepped=names, length=_start(x, u))
     elif size > (limit := _EXPLODED * _usual(state)) > 0:
@@ -147,8 +149,10 @@ def step(
     t = state.turn + 2  # as Flower's FedAdam counts
     m = {n: B1 * state.m.get(n, 0.0) + (1 - B1) * a for n, a in u.items()}
     v = {n: B2 * state.v.get(n, 0.0) + (1 - B2) * a * a for n, a in u.items()}
-    rate = state.length / (1 - B1**t)
-    d = {n: rate * m[n] / (np.sqrt(v[n] / (1 - B2**t)) + EPS) for n in names}
+    # Adam's eps without a unit: the size of the clients' steps does not matter.
+    eps = EPS * math.sqrt(sum(float(a.sum()) for a in v.values()) / sum(a.size for a in v.values()))
+    rate = state.length / (1 - B1**t) * math.sqrt(1 - B2**t)
+    d = {n: rate * m[n] / (np.sqrt(v[n]) + eps) for n in names}
     here = {} if facts.undone else _slopes(clients, sent, raw, d, steps)
     slopes = {k: slope for k, (_, slope) in here.items()}
     state = replace(state, turn=state.turn + 1, m=m, v=v, mean=u, step=d, slopes=slopes)
@@ -274,4 +278,4 @@ def _stepped(model: Arrays, average: Arrays) -> tuple[str, ...]:
 def _start(x: Arrays, u: Arrays) -> float:
     """Return the first length: one over the inputs of a matrix, shorter for deep networks."""
     inputs = [math.log(max(math.prod(a.shape[1:]), 1)) for n, a in x.items() if u[n].any()]
-    return math.exp(-sum(inputs) / len(inputs)) * math.sqrt(_MATRICES / len(inputs)) if inputs else 0.0
+    return math.exp(-sum(inputs) / len(inputs)) * math.sqrt(_MATRICES / len(inputs))

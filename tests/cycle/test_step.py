@@ -50,11 +50,23 @@ def test_on_a_parabola_the_ratio_is_one_minus_step_over_best_step():
 
 
 def test_the_size_of_the_clients_steps_does_not_matter():
-    """Neither their learning rate nor the number of samples changes r; eps is the only scale."""
-    state, x, _ = step(Slope(), START, averaged(START, rate=0.01), 10.0)
-    _, _, few = step(state, x, averaged(x, rate=0.01), 10.0)
-    _, _, many = step(state, x, averaged(x, rate=0.05), 50.0)
-    assert many.ratio == pytest.approx(few.ratio, rel=1e-9)
+    """Neither their learning rate nor the number of samples changes a step: there is no unit."""
+    small, large = (Slope(), START), (Slope(), START)
+    for _ in range(5):
+        state, x, few = step(*small, averaged(small[1], rate=1e-9), 10.0)
+        small = state, x
+        state, x, many = step(*large, averaged(large[1], rate=1e-3), 50.0)
+        large = state, x
+    assert many.ratio == pytest.approx(few.ratio, rel=1e-5)
+    for n in H:
+        np.testing.assert_allclose(small[1][n], large[1][n], rtol=1e-5)
+
+
+def test_without_any_change_the_model_stays():
+    state, x, _ = step(Slope(), START, START)
+    assert all(np.array_equal(x[n], START[n]) for n in H)
+    _, x, _ = step(state, x, averaged(x))
+    assert not np.array_equal(x["a"], START["a"])
 
 
 @pytest.mark.parametrize("scale", [0.03, 0.3, 1.0, 3.0, 30.0])
