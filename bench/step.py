@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -20,13 +21,15 @@ import torch
 from bench.step_tasks import STATISTICS, Arrays, World
 from bench.tables import RESULTS, arguments, table
 from flwr_mel.cycle.average import weighted_average
-from flwr_mel.cycle.step import Slope, step
+from flwr_mel.cycle.step import _MATRICES, Slope, step
 
 FILE = RESULTS / "step.jsonl"
 ETAS = (0.001, 0.004, 0.01, 0.02, 0.05)
 #: Parts of the way from chance to the best accuracy of any eta.
 PARTS = (0.7, 0.85, 0.95)
 OURS, AVERAGE = "slope ratio", "average"
+#: First lengths that are far from ours.
+STARTS = {f"{OURS}, start x 10": 10.0, f"{OURS}, start / 10": 0.1}
 #: On these the rule was developed; none of the others was looked at before it was final.
 DEVELOPMENT = (
     "mlp@digits/lr0.25",
@@ -72,6 +75,16 @@ JUDGED = (
     "gpt@text/adam",
     "gpt@text/lr4",
 )
+#: With these, too.
+STARTED = (
+    "wide@fashion",
+    "cnn-bn@fashion",
+    "lora@fashion",
+    "lora@fashion/lr4",
+    "deep@cifar",
+    "vit@cifar",
+    "gru@text",
+)
 #: Three long ones.
 LONG = ("wide@fashion/adam/10of50", "deep@cifar/10of50", "gru@text/10of50")
 ROUNDS, LONG_ROUNDS = 40, 300
@@ -103,15 +116,16 @@ def adam(eta: float) -> Server:
     return server
 
 
-def ours(history: list[list[float | None]]) -> Server:
-    """Our step; the history gets length and slope ratio of every round."""
+def ours(history: list[list[float | None]], start: float = 1.0) -> Server:
+    """Our step; the history gets length and slope ratio. `start` multiplies the first length."""
     state = Slope()
 
     def server(
         model: Arrays, average: Arrays, samples: float, clients: Mapping[str, tuple[float, Arrays]]
     ) -> Arrays:
         nonlocal state
-        state, new, facts = step(state, model, average, samples, clients)
+        with mock.patch("flwr_mel.cycle.step._MATRICES", _MATRICES * start**2):
+            state, new, facts = step(state, model, average, samples, clients)
         history.append([float(f"{facts.length:.3g}"), None if facts.ratio is None else round(facts.ratio, 3)])
         return new
 
@@ -172,7 +186,7 @@ def run(directory: Path, cases: Iterable[str], seeds: Iterable[int], servers: li
             world = World(case, seed, directory)
             for name in missing:
                 history: list[list[float | None]] = []
-                server = ours(history) if name == OURS else rivals()[name]()
+                server = rivals()[name]() if name in rivals() else ours(history, STARTS.get(name, 1.0))
                 row: dict[str, Any] = {"case": case, "seed": seed, "server": name}
                 row["accuracy"] = train(world, server, rounds)
                 if history:
@@ -294,6 +308,15 @@ def section(found: Runs) -> str:
             "ours' end",
         ]
         parts.append(table(heads, single))
+    started = {x: compared(found, x, 0) for x in STARTED}
+    rows = [
+        [f"`{case}`", *(f"{x[name]['best']:.2f}" for name in (OURS, *STARTS))]
+        for case, x in started.items()
+        if x and all(name in x for name in STARTS)
+    ]
+    if rows:
+        heads = ["ours / best eta", "as it is", "first length x 10", "first length / 10"]
+        parts.append(f"First lengths that are far from right:\n\n{table(heads, rows)}")
     tables = "\n\n".join(parts)
     return f"""## The server's step
 
@@ -311,16 +334,17 @@ rate, Dirichlet's alpha (0.5 unless it says otherwise), and a divisor of the inp
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, help="directory of the data sets; without it, only the table")
-    parser.add_argument("--part", choices=["development", "judged", "long", "all"], default="all")
+    parser.add_argument("--part", choices=["judged", "starts", "long", "development", "all"], default="all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--servers", nargs="+", choices=[OURS, *rivals()], default=[OURS, *rivals()])
     given = parser.parse_args()
     torch.set_num_threads(1)
-    parts = {"development": DEVELOPMENT, "judged": JUDGED, "long": LONG}
+    parts = {"judged": JUDGED, "starts": STARTED, "long": LONG, "development": DEVELOPMENT}
     for name, cases in parts.items() if given.data else ():
         if given.part in (name, "all"):
             rounds = LONG_ROUNDS if name == "long" else ROUNDS
-            run(given.data, cases, given.seeds, given.servers, rounds)
+            servers = list(STARTS) if name == "starts" else given.servers
+            run(given.data, cases, [0] if name in ("starts", "long") else given.seeds, servers, rounds)
     print(section(runs()))
 
 
