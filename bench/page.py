@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mel_simulation.pages import fill
 
-from bench import fleet, gallery, learning, paper_grid, solvers, startup, strategy, sweep, updates
+from bench import fleet, gallery, learning, paper_grid, solvers, startup, step, strategy, sweep, updates
 from bench.tables import load
 
 HEAD = """# Benchmarks
@@ -25,6 +25,7 @@ def page() -> str:
         results = load(name)
         made = f"Made by `python -m {module.__name__}`, version {results['version']}."
         parts += [module.section(results).strip(), made]
+    parts += [step.section(step.runs()).strip(), "Made by `python -m bench.step --data DIR`."]
     return "\n\n".join(parts) + "\n"
 
 

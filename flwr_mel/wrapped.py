@@ -19,6 +19,9 @@ _NO_AVERAGE = {"Bulyan", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "QFe
 #: Strategies of Flower that step every array as if it were a weight.
 _STEPPING = {"FedAdagrad", "FedAdam", "FedYogi"}
 
+#: Strategies of Flower, and ours, that take a step of their own beyond the average.
+_OWN_STEP = {"FedAvgM", "FedOpt", "QFedAvg", "_SlopeStep"}
+
 
 def layers(strategy: object) -> Iterator[object]:
     """Yield a strategy and, from outside to inside, those that it wraps as its `strategy`."""
@@ -43,6 +46,11 @@ def replaced_weights(strategy: object) -> str:
 def _names(layer: object) -> set[str]:
     """Return the names of an object's class and of those that it descends from."""
     return {kind.__name__ for kind in type(layer).__mro__}
+
+
+def averages(strategy: object) -> bool:
+    """Whether a strategy, as far as can be seen, only averages: no layer of it takes a step of its own."""
+    return all(not _names(layer) & (_OWN_STEP | set(_NO_ARRAYS)) for layer in layers(strategy))
 
 
 def check_strategy(strategy: object, kind: type, other: str, ours: type) -> None:

@@ -18,6 +18,7 @@ from flwr.app import Array, ArrayRecord
 from flwr.common import Parameters
 
 from flwr_mel._files import atomically
+from flwr_mel.cycle.step import Slope
 
 try:
     import fcntl
@@ -163,6 +164,7 @@ _FORMS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda x: [list(x.tensors), x.tensor_type],
         lambda x: Parameters(*x),
     ),
+    "Slope": (Slope, vars, lambda x: Slope(**x)),
     "Generator": (np.random.Generator, lambda x: dict(x.bit_generator.state), _generator),
 }
 _ARRAYS = ("array", "scalar", "bytes")

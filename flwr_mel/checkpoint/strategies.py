@@ -14,16 +14,15 @@ from typing import Any, overload
 from zlib import crc32
 
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.common import EvaluateIns, FitIns, Parameters, Scalar, ndarrays_to_parameters
-from flwr.server import strategy as classic
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+from flwr.common import Parameters, ndarrays_to_parameters
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as message
 
 from flwr_mel import server, serverapp
 from flwr_mel._validate import Phrase, complain, count
+from flwr_mel.around import Around, ClassicAround, MessageAround
 from flwr_mel.checkpoint.files import lock, pack, read, write
 from flwr_mel.cycle.state import State
 from flwr_mel.cycle.updates import Arrays
@@ -42,13 +41,11 @@ _TRACED = 1 << 24
 _KEEP = 2
 
 
-class _Checkpoints:
+class _Checkpoints(Around):
     """What both APIs share: when a checkpoint is written, and what is restored from it."""
 
-    strategy: Any
-
     def __init__(self, strategy: Any, directory: Directory) -> None:
-        self.strategy = strategy
+        super().__init__(strategy)
         self.directory = Path(directory)
         self._layers = list(layers(strategy.strategy))
         self._constructed = [{name: _text(x) for name, x in vars(layer).items()} for layer in self._layers]
@@ -60,12 +57,6 @@ class _Checkpoints:
         self._found: dict[str, Any] | None = None
         self._begun = False
         strategy.on_round.append(self._save)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what only the wrapped strategy has, such as `records`."""
-        if name.startswith("__") or "strategy" not in self.__dict__:  # or not there yet, while being copied
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.strategy, name)
 
     def summary(self) -> None:
         """Log the directory, then the settings of the wrapped strategy."""
@@ -262,7 +253,7 @@ class Checkpointed(_Checkpoints):
         raise complain("strategy", "a MelStrategy", got, 'Write Checkpointed(MelStrategy(...), "directory").')
 
 
-class MessageCheckpointed(Checkpointed, message.Strategy):
+class MessageCheckpointed(Checkpointed, MessageAround):
     """`Checkpointed` in the Message API."""
 
     strategy: serverapp.MelStrategy
@@ -307,26 +298,10 @@ class MessageCheckpointed(Checkpointed, message.Strategy):
                 "Checkpointed is not the outermost strategy, so its start method is not called. Before the "
                 "training, call arrays, num_rounds = checkpointed.resume(arrays, num_rounds)"
             )
-        return self.strategy.configure_train(server_round, arrays, config, grid)
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Pass on."""
-        return self.strategy.aggregate_train(server_round, replies)
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Pass on."""
-        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Pass on."""
-        return self.strategy.aggregate_evaluate(server_round, replies)
+        return super().configure_train(server_round, arrays, config, grid)
 
 
-class ClassicCheckpointed(Checkpointed, classic.Strategy):
+class ClassicCheckpointed(Checkpointed, ClassicAround):
     """`Checkpointed` in the classic API."""
 
     strategy: server.MelStrategy
@@ -337,34 +312,6 @@ class ClassicCheckpointed(Checkpointed, classic.Strategy):
         # After the wrapped strategy has initialised itself, which would undo it.
         model = self._restore(None if given is None else server.views(given))
         return given if model is None else ndarrays_to_parameters(list(model.values()))
-
-    def configure_fit(
-        self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
-        """Pass on."""
-        return self.strategy.configure_fit(server_round, parameters, client_manager)
-
-    def aggregate_fit(
-        self, server_round: int, results: Any, failures: Any
-    ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """Pass on."""
-        return self.strategy.aggregate_fit(server_round, results, failures)
-
-    def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
-        """Pass on."""
-        return self.strategy.evaluate(server_round, parameters)
-
-    def configure_evaluate(
-        self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """Pass on."""
-        return self.strategy.configure_evaluate(server_round, parameters, client_manager)
-
-    def aggregate_evaluate(
-        self, server_round: int, results: Any, failures: Any
-    ) -> tuple[float | None, dict[str, Scalar]]:
-        """Pass on."""
-        return self.strategy.aggregate_evaluate(server_round, results, failures)
 
 
 def _class(x: object) -> str:
