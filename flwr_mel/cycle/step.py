@@ -31,8 +31,8 @@ _GROW = 2.0
 _SHORT, _LONG = 0.3, -0.5
 #: A first step that ends uphill by this many standard errors of r is at least so many times too long.
 _SURE, _BACK = 2.0, 0.25
-#: How fast, and to which ratio, the length drifts while it is about right.
-_DRIFT, _TARGET = 0.1, -0.2
+#: How fast the length follows r while it is about right: slowly, and not at all on average if r is noise.
+_DRIFT = 0.1
 #: A standard error of r that halves what r does to the logarithm of the length.
 _UNSURE = 0.25
 #: The length stays below this multiple of the one at which steps were first long enough.
@@ -196,7 +196,7 @@ def _corrected(
     elif low > _SHORT:  # twice too short
         factor = 1 / math.sqrt(1 - low) if low < 1 else math.inf
     else:
-        factor = math.exp(_DRIFT * (min(r, 1.0) - _TARGET))
+        factor = math.exp(_DRIFT * min(r, 1.0))
     factor = min(factor, _GROW)
     if not undone:  # as far as r is certain
         factor **= 1 / (1 + (error / _UNSURE) ** 2)
