@@ -148,6 +148,8 @@ class CycleRecord:
     work : float, optional
         Epochs times samples of the updates that are used, relative to the project's own round; None: not
         known, because the apps could not be observed.
+    local_steps : float
+        tau_eff, the local steps (in samples) that the average of the updates stands for.
     differs : bool
         Whether any task differed from the project's own work.
     began_at : float, optional
@@ -178,6 +180,7 @@ class CycleRecord:
     total_energy_j: float = 0.0
     baseline_s: float | None = None
     work: float | None = None
+    local_steps: float = 0.0
     differs: bool = False
     began_at: float | None = None
     stopped: str = ""

@@ -23,7 +23,7 @@ from flwr_mel.wrapped import averages, weight_key
 log = logging.getLogger("flwr.mel")
 
 
-class _SlopeStep(Around):
+class SlopeStep(Around):
     """Steps the model by what the wrapped strategy's average says, with Adam and a length that finds itself.
 
     There is no learning rate to choose: see `flwr_mel.cycle.step`. Arrays with fewer than two dimensions,
@@ -89,8 +89,8 @@ class _SlopeStep(Around):
         return model
 
 
-class MessageSlopeStep(_SlopeStep, MessageAround):  # noqa: D101 - the docstring is the base class's
-    __doc__ = _SlopeStep.__doc__
+class MessageSlopeStep(SlopeStep, MessageAround):  # noqa: D101 - the docstring is the base class's
+    __doc__ = SlopeStep.__doc__
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -120,8 +120,8 @@ class MessageSlopeStep(_SlopeStep, MessageAround):  # noqa: D101 - the docstring
         return _record(self._undone())
 
 
-class ClassicSlopeStep(_SlopeStep, ClassicAround):  # noqa: D101 - the docstring is the base class's
-    __doc__ = _SlopeStep.__doc__
+class ClassicSlopeStep(SlopeStep, ClassicAround):  # noqa: D101 - the docstring is the base class's
+    __doc__ = SlopeStep.__doc__
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager

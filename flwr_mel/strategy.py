@@ -32,7 +32,16 @@ from flwr_mel.devices import Device, Measured
 from flwr_mel.probes import Probes
 from flwr_mel.records import Callback, CycleRecord, JsonlWriter, Outcome, title
 from flwr_mel.solvers import Exact, Rate
-from flwr_mel.wrapped import check_average, check_strategy, replaced_weights, steps_statistics
+from flwr_mel.step_strategies import SlopeStep
+from flwr_mel.wrapped import (
+    averages,
+    check_average,
+    check_strategy,
+    layers,
+    replaced_weights,
+    steps_statistics,
+    weighs,
+)
 
 log = logging.getLogger("flwr.mel")
 
@@ -99,6 +108,7 @@ class MelStrategy:
     #: The API's own class of strategies, and the path of the other API's MelStrategy.
     _kind: ClassVar[type]
     _other: ClassVar[str]
+    _slope_step: ClassVar[type[SlopeStep]]
     _probes: Probes
 
     def __init__(
@@ -127,6 +137,9 @@ class MelStrategy:
             rounds = replace(rounds, observe=True)
         elif trial == "best":
             cycle_time_s, total_samples, solver = "best", None, solver if isinstance(solver, Rate) else _EXACT
+        itself = cycle_time_s == "best" and averages(strategy) and self._plain_loop(strategy)
+        if itself and average == Average.SAMPLES and weighs(strategy):
+            average = Average.NOVA  # per step, as the length of the server's step is found per step
         self.options = Options(
             cycle_time_s=cycle_time_s,
             total_samples=total_samples,
@@ -144,6 +157,9 @@ class MelStrategy:
             seed=seed,
         )
         check_average(strategy, self.options.average)
+        if itself:
+            strategy = self._slope_step(strategy)
+        self._step = next((x for x in layers(strategy) if isinstance(x, SlopeStep)), None)
         if key := replaced_weights(strategy):
             log.warning(
                 "updates are weighted by their samples: the weights that clients report as %r are replaced",
@@ -170,6 +186,10 @@ class MelStrategy:
         #: Rounds of this run, as opposed to those before a resume.
         self._rounds = 0
         self._set_up()
+
+    def _plain_loop(self, strategy: Any) -> bool:  # noqa: ARG002 - the classic API has no loop of its own
+        """Whether Flower's own loop runs the strategy."""
+        return True
 
     def _set_up(self) -> None:
         """Create what only one of the APIs needs."""
@@ -310,10 +330,16 @@ class MelStrategy:
     ) -> tuple[Any, Any]:
         """Settle the round and let the wrapped strategy aggregate the updates; return model and metrics."""
         updates = self._settle(replies, waited_s)
-        if not updates:
-            return None, None
-        model, metrics = inner(updates)
-        self._observe(metrics, "train-")
+        record, step = self._record, self._step
+        model, metrics = None, None
+        if updates and record is not None:
+            if step is not None:
+                step.observe(record.local_steps)
+            model, metrics = inner(updates)
+            self._observe(metrics, "train-")
+        elif step is not None and record is not None and record.count(Outcome.REJECTED):
+            model = step.undo()  # the last step left the region in which clients can train
+        self._log_round()
         return (model if self._accept(None if model is None else views(model)) else None), metrics
 
     def _settle(self, replies: Mapping[str, Reply], waited_s: float | None) -> list[Update]:
@@ -335,8 +361,14 @@ class MelStrategy:
             log.warning("round %d, %s %s: %s", record.cycle, title(row.learner), row.outcome, row.reason)
         for text in record.notes[before:]:
             log.warning("%s", text)
-        log.info("%s", round_line(record, in_turns=self._in_turns))
         return updates
+
+    def _log_round(self) -> None:
+        """Log the round in one line, with the server's step if it finds its own length."""
+        if self._record is not None:
+            step = "" if self._step is None else self._step.describe()
+            line = round_line(self._record, in_turns=self._in_turns)
+            log.info("%s", "; ".join(filter(None, (line, step))))
 
     def _consistent(
         self, phase: str, replies: Mapping[str, Records], weights: Mapping[str, float]
@@ -400,6 +432,7 @@ class MelStrategy:
             return
         if not self._settled:
             self._settle({}, None)
+            self._log_round()
         record, self._record = self._record, None
         for callback in self.callbacks:
             try:

@@ -20,7 +20,7 @@ _NO_AVERAGE = {"Bulyan", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "QFe
 _STEPPING = {"FedAdagrad", "FedAdam", "FedYogi"}
 
 #: Strategies of Flower, and ours, that take a step of their own beyond the average.
-_OWN_STEP = {"FedAvgM", "FedOpt", "QFedAvg", "_SlopeStep"}
+_OWN_STEP = {"FedAvgM", "FedOpt", "QFedAvg", "SlopeStep"}
 
 
 def layers(strategy: object) -> Iterator[object]:
@@ -51,6 +51,12 @@ def _names(layer: object) -> set[str]:
 def averages(strategy: object) -> bool:
     """Whether a strategy, as far as can be seen, only averages: no layer of it takes a step of its own."""
     return all(not _names(layer) & (_OWN_STEP | set(_NO_ARRAYS)) for layer in layers(strategy))
+
+
+def weighs(strategy: object) -> bool:
+    """Whether the innermost strategy averages updates by their weights."""
+    *_, inner = layers(strategy)
+    return "FedAvg" in _names(inner) and not _names(inner) & _NO_AVERAGE
 
 
 def check_strategy(strategy: object, kind: type, other: str, ours: type) -> None:
@@ -103,8 +109,7 @@ def check_average(strategy: object, average: Average) -> None:
         As asked for.
     """
     *_, inner = layers(strategy)
-    names = _names(inner)
-    if average is not Average.SAMPLES and ("FedAvg" not in names or names & _NO_AVERAGE):
+    if average is not Average.SAMPLES and not weighs(strategy):
         rule = f"'samples' around {type(inner).__name__}, which does not average updates by their weights"
         raise complain("average", rule, str(average), "Wrap FedAvg, FedProx, FedAvgM, FedAdam or the like.")
 

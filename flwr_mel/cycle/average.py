@@ -67,12 +67,15 @@ class Blend:
         The share of the learner's data in the model.
     asked : tuple of int
         What the weights would be without `max_share`.
+    steps : float
+        tau_eff, the local steps (in samples) that the average stands for.
     """
 
     weights: tuple[int, ...]
     factors: tuple[float, ...]
     shares: tuple[float, ...]
     asked: tuple[int, ...]
+    steps: float
 
 
 def blend(average: Average, works: Sequence[Work], max_share: float | None = None) -> Blend:
@@ -105,7 +108,9 @@ def blend(average: Average, works: Sequence[Work], max_share: float | None = Non
         # In whole numbers, whose quotients Python rounds once: equal work gives factors of exactly 1.
         effective = sum(w * s for w, s in zip(weights, sure, strict=True))
         shares, factors = [w / total for w in weights], [effective / (total * s) for s in steps]
-    return Blend(tuple(weights), tuple(factors), tuple(shares), tuple(asked))
+    return Blend(
+        tuple(weights), tuple(factors), tuple(shares), tuple(asked), effective / total if total else 0.0
+    )
 
 
 def capped(weights: Sequence[int], share: float) -> list[int]:

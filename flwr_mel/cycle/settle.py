@@ -372,6 +372,7 @@ def _weighted(
         state = replace(state, sizes=(*state.sizes, usual)[-2:])
         for row, bounds in zip(rows, shrink, strict=True):
             row.bounded = f"update scaled to {min(bounds):.1%} of its size" if min(bounds) < 1 else ""
+    record.local_steps = found.steps
     total, asked = sum(found.weights), sum(found.asked)
     for row, weight, wanted, share in zip(rows, found.weights, found.asked, found.shares, strict=True):
         row.share = share
