@@ -169,7 +169,7 @@ class _Job:
         whole = min(int(some.data.sum()), MAX_COUNT)
         room = Capacities.of(some.problem(self.options, time_s, max(whole, least))).at(1)
         fits = room >= (some.data if some.whole else least)
-        total = self._asked(part) or int(room[fits].sum())
+        total = self._asked(part, least) or int(room[fits].sum())
         if some.whole:
             self._use_all(some, np.flatnonzero(~fits))
             some, total = some.take(np.flatnonzero(fits)), int(some.data[fits].sum())
@@ -190,13 +190,13 @@ class _Job:
         problem = some.problem(self.options, time_s, some.min_samples)
         self._excluded(some, allocate(problem, throw=False))
 
-    def _asked(self, part: float) -> int | None:
-        """Return how many samples are asked for; None: all data of these learners."""
+    def _asked(self, part: float, least: int) -> int | None:
+        """Return how many samples are asked for, at least one batch; None: all data of these learners."""
         options = self.options
         total = options.total_samples
         if total is None and options.shards is not None:
             total = len(options.shards)
-        return None if total is None else max(int(total * part), 1)
+        return None if total is None else max(int(total * part), min(least, total))
 
     def _use_all(self, some: Candidates, slow: IntArray) -> None:
         """Skip the learners that cannot use all their samples in time."""
