@@ -65,7 +65,7 @@ def plan(
     allocated = job.solve(learners, len(nodes), max(connected, len(nodes)))
     tasks = job.write(learners, allocated)
     if not tasks:
-        _check_workable(state, options, learners, job)
+        _check_workable(state, options, learners, job, connected)
     return job.after(tasks), tasks, job.record
 
 
@@ -416,13 +416,15 @@ def _waiting(learners: Sequence[Learner]) -> bool:
     return any(x.patience.until for x in learners)
 
 
-def _check_workable(state: State, options: Options, learners: Sequence[Learner], job: _Job) -> None:
+def _check_workable(
+    state: State, options: Options, learners: Sequence[Learner], job: _Job, connected: int
+) -> None:
     """Raise if the given T is too short for every client and no task was ever planned."""
     able = job.those(learners, Do.SKIP)
     if options.time_s is None or state.trained or not able or len(able) < len(learners):
         return
-    known = [x for x in able if x.estimate is not None]
-    if len(known) < len(able) or _waiting(learners):
+    known = [x for x in state.learners.values() if x.estimate is not None]
+    if len(known) < max(len(able), connected) or _waiting(learners):
         return
     some = Candidates.of(known, options, job.population)
     smallest = some.data if some.whole else np.minimum(some.min_samples, some.data)
