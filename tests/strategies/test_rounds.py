@@ -132,16 +132,18 @@ def test_a_model_that_is_not_finite_is_not_used(api):
     assert "Broken returned a model with values that are not finite" in mel.records[0].notes[0]
 
 
-def test_a_reply_after_the_deadline_is_dropped_and_the_next_task_is_smaller(message_api):
+def test_a_reply_after_the_deadline_is_dropped_and_the_next_task_is_half_as_large(message_api):
+    """The client has no task in the next round. It answers the probe, so it is asked before two rounds."""
     api = message_api
     mel = wrapped(api, cycle_time_s=0.1, max_epochs=1, rounds=Rounds(deadline_slack=0.5))
-    fleet = Fleet(planned(), lost={(1, 0), (2, 0)})
+    fleet = Fleet(planned(), lost={(1, 0)})
     api.train(mel, fleet, rounds=4, timeout=600)
-    assert outcomes(mel, 1) == ["late", "used", "used", "used"]
+    rows = [record.learners[0] for record in mel.records]
     assert "1 late" in round_line(mel.records[0])
-    samples = [record.learners[0].samples for record in mel.records]
-    assert samples[2] < samples[1] < samples[0]
-    assert samples[3] > samples[2]
+    assert [str(row.outcome) for row in rows] == ["late", "skipped", "used", "used"]
+    assert "did not reply in time" in rows[1].reason
+    assert rows[2].samples == pytest.approx((0.05 - 0.01) / 1e-3, abs=1)
+    assert rows[3].samples == rows[0].samples == 60
 
 
 def test_a_timeout_of_flower_is_a_late_reply(message_api):
