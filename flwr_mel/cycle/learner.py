@@ -216,11 +216,20 @@ class Learner:
         return drawn if drawn and _same(drawn / self.data, own) else own * self.data
 
     @property
+    def own_trained(self) -> float | None:
+        """The project's own work in the unit of the estimate, without an evaluation."""
+        work = self.own_work
+        if work is None or self.data is None or self.behaviour.own_tasks:
+            return work
+        return min(work, (self.behaviour.own_epochs or 1) * self.data)
+
+    @property
     def own_s(self) -> float | None:
         """Expected time of the project's own work."""
-        if self.estimate is None or self.own_work is None or self.data is None:
+        work = self.own_trained
+        if self.estimate is None or work is None or self.data is None:
             return None
-        return self.estimate.expected(self.own_work, self.data)
+        return self.estimate.expected(work, self.data)
 
     @property
     def on_model_time(self) -> bool:
