@@ -56,16 +56,15 @@ class Identity:
         words : mapping
             What the client sent. Without a mod's words it only shows that the client is there.
         """
-        if wire.MODDED not in words:
-            return replace(self, answered=True, problem=problem_of(words))
         label, partition = label_of(words), partition_of(words)
+        modded = wire.MODDED in words
         return replace(
             self,
             key=partition or self.key,
             label=label or partition or self.label,
             answered=True,
-            modded=True,
-            simulated=wire.SIMULATED in words,
+            modded=modded or self.modded,
+            simulated=wire.SIMULATED in words if modded else self.simulated,
             virtual=words.get(wire.VIRTUAL) == 1,
             problem=problem_of(words),
         )

@@ -220,7 +220,8 @@ def _deployed(x: Learner | None) -> bool:
 
 def _informed(x: Learner, options: Options, words: Words) -> Learner:
     """Return a learner with the profile that it declares; a new one keeps what was learned."""
-    if wire.MODDED not in words and (words or x.identity.modded):
+    declares = wire.MODDED in words or not words.keys().isdisjoint(wire.CAPABILITY_KEYS)
+    if not declares and (words or x.identity.modded):
         return x
     profile = x.profile.after(words, options.workload, options.default_device)
     if profile is x.profile:
