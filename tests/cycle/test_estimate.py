@@ -34,7 +34,9 @@ def test_costs_that_differ_from_declared_ones_are_learned():
     true = (3e-3, 1e-4, 1.0)
     for _ in range(60):
         epochs, samples = int(rng.integers(1, 6)), int(rng.integers(100, 2000))
-        x = x.observe(epochs * samples, samples, seconds(epochs, samples, true) * np.exp(rng.normal(0, 0.05)), EVEN)
+        x = x.observe(
+            epochs * samples, samples, seconds(epochs, samples, true) * np.exp(rng.normal(0, 0.05)), EVEN
+        )
     assert x.expected(2000, 1000) == pytest.approx(seconds(2, 1000, true), rel=0.05)
     assert x.expected(500, 100) == pytest.approx(seconds(5, 100, true), rel=0.1)
 

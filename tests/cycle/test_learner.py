@@ -23,7 +23,9 @@ def test_an_answer_without_a_mod_shows_only_that_the_client_is_there():
 
 
 def test_the_newest_answer_of_a_mod_wins():
-    first = NEW.after({wire.MODDED: 1, wire.SIMULATED: 1, wire.PARTITION: 3, wire.VIRTUAL: 1, wire.PROBLEM: "x"})
+    first = NEW.after(
+        {wire.MODDED: 1, wire.SIMULATED: 1, wire.PARTITION: 3, wire.VIRTUAL: 1, wire.PROBLEM: "x"}
+    )
     assert first == Identity("3", "71", "3", True, True, True, True, "x")
     second = first.after({wire.MODDED: 1, wire.LEARNER: "pi"})
     assert second == Identity("3", "71", "pi", True, True, False, False, "")

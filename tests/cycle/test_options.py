@@ -98,7 +98,7 @@ def test_the_default_deadline_drops_what_hangs_and_only_in_a_deployment():
 
 
 def test_how_costs_are_learned():
-    """A quantile where a T is given, expected times where it is derived, or where the client stops in time."""
+    """A quantile where T is given; expected times where it is derived, or the client stops in time."""
     assert Options(cycle_time_s=1.0).learning(declared=False) == Estimation()
     assert Options().learning(declared=False) == Estimation(on_time=0.5)
     assert Options(cycle_time_s=1.0).learning(declared=False, stops=True) == Estimation(on_time=0.5)

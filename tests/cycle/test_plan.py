@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flwr_mel import Estimation, Infeasible, Measured, Robust, Rounds, Shards, wire
+from flwr_mel import Infeasible, Measured, Robust, Rounds, Shards, wire
 from flwr_mel.cycle.errors import NoWork
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.plan import draw_seed, plan

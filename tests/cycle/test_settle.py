@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flwr_mel import Estimation, Robust, wire
-from flwr_mel.cycle.settle import Reply
+from flwr_mel.cycle.settle import ERRORS, Kind, Reply
 from flwr_mel.cycle.state import with_answers, with_nodes
 from flwr_mel.records import Outcome
 from tests.cycle.tools import MODEL, App, Run, declared
@@ -56,6 +56,35 @@ def test_outcomes():
     assert run.updates == []
     assert len(record.failures) == 4
     assert record.makespan_s == record.cycle_time_s
+
+
+def test_every_error_code_of_flower_has_a_meaning():
+    """The codes that the installed Flower defines, by name; a new one would fail here."""
+    constants = pytest.importorskip("flwr.common.constant")
+    codes = {name: code for name, code in vars(constants.ErrorCode).items() if name.isupper()}
+    assert set(ERRORS) >= set(codes.values())
+    late = {name for name, code in codes.items() if ERRORS[code] is Kind.LATE}
+    offline = {name for name, code in codes.items() if ERRORS[code] is Kind.OFFLINE}
+    assert late == {"MESSAGE_UNAVAILABLE", "REPLY_MESSAGE_UNAVAILABLE"}
+    assert offline == {"NODE_UNAVAILABLE"}
+    assert all(ERRORS[code] is Kind.FAILED for name, code in codes.items() if name not in late | offline)
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome"), [(Kind.FAILED, "failed"), (Kind.OFFLINE, "late"), (Kind.LATE, "late")]
+)
+def test_kinds_of_replies(kind, outcome):
+    run = planned()
+    before = run.learner(0)
+    run.round(replies={"1000": Reply(kind=kind, error="why")})
+    assert (run.row(0).outcome, run.row(0).reason) == (outcome, "why")
+    assert (run.learner(0) == before) is (kind is not Kind.LATE)
+
+
+def test_a_reply_without_arrays_is_a_failure_whatever_it_says():
+    assert Reply().kind is Kind.FAILED
+    assert Reply(arrays=MODEL, error="x").kind is Kind.FAILED
+    assert Reply(arrays=MODEL).kind is Kind.TRAINED
 
 
 def test_replies_of_clients_without_a_task_count_for_nothing():

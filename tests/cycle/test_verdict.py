@@ -116,7 +116,9 @@ def test_what_a_client_is_asked_to_do(x, options, others, do, first):
             "Use Assignment in the client",
         ),
         (
-            seen(behaviour=replace(FOLLOWS, own_tasks=1, own_drawn=1200), profile=Profile(energy_limit_j=1.0)),
+            seen(
+                behaviour=replace(FOLLOWS, own_tasks=1, own_drawn=1200), profile=Profile(energy_limit_j=1.0)
+            ),
             GIVEN,
             "it does not follow its task, and its own work uses 1.3 J of 1 J. Use Assignment in the client",
         ),

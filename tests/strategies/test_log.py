@@ -87,7 +87,10 @@ def test_the_reason_of_a_traceback_is_its_error():
 
 def test_the_final_line():
     def record(waited_s, paces, work=None, differs=True):
-        rows = [LearnerRecord("1", "1", Outcome.USED, epochs=1, samples=100, weight=100, time_s=100 * p) for p in paces]
+        rows = [
+            LearnerRecord("1", "1", Outcome.USED, epochs=1, samples=100, weight=100, time_s=100 * p)
+            for p in paces
+        ]
         makespan_s = max(row.time_s for row in rows)
         return CycleRecord(
             2,

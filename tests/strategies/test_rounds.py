@@ -2,6 +2,7 @@
 
 import logging
 import random
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from flwr_mel.clientapp import Assignment
 from flwr_mel.cycle.advice import round_line
 from flwr_mel.cycle.errors import NoWork
 from flwr_mel.grid import TimedGrid
+from flwr_mel.solvers import EqualBatches
 from tests.cycle.tools import MODEL, App
 from tests.strategies.fleet import COSTS, FakeGrid, Fleet, close, measured, planned, wrapped
 
@@ -288,3 +290,59 @@ def test_a_callback_that_fails_stops_nothing(api):
     assert "disk full" in mel.records[0].notes[-1]
     with pytest.raises(ValueError, match="callbacks"):
         wrapped(api, callbacks=[3])
+
+
+def test_older_records_drop_their_rows_where_clients_are_many(api, monkeypatch, tmp_path):
+    """Memory must not grow with rounds times clients; callbacks and the log's last lines had them."""
+    monkeypatch.setattr("flwr_mel.strategy.KEEP_ROWS", 9)
+    mel = wrapped(api, callbacks=[JsonlWriter(tmp_path / "r.jsonl")])
+    api.train(mel, Fleet(measured()), rounds=5)
+    assert [len(record.learners) for record in mel.records] == [0, 0, 0, 4, 4]
+    written = list(read_jsonl(tmp_path / "r.jsonl"))
+    assert [len(record.learners) for record in written] == [4] * 5
+    for kept, whole in zip(mel.records, written, strict=True):
+        assert replace(kept, learners=whole.learners) == whole
+    monkeypatch.setattr("flwr_mel.strategy.KEEP_ROWS", 1)  # those of the last record stay
+    mel = wrapped(api)
+    api.train(mel, Fleet(measured()), rounds=2)
+    assert [len(record.learners) for record in mel.records] == [0, 4]
+
+
+@pytest.mark.parametrize("given", [{}, {"cycle_time_s": 0.5, "total_samples": 900}])
+def test_a_trial_that_observes_plans_nothing(api, monkeypatch, given):
+    monkeypatch.setenv("FLWR_MEL_TRY", "observe")
+    mel = wrapped(api, **given)
+    monkeypatch.delenv("FLWR_MEL_TRY")  # it is read once
+    fleet = Fleet(measured())
+    arrays = api.train(mel, fleet, rounds=4)
+    plain = api.train(api.inner(), Fleet(measured()), rounds=4)
+    assert close(arrays, plain)
+    assert all(row.baseline for record in mel.records for row in record.learners)
+    assert all(wire.EPOCHS not in task and wire.SECONDS not in task for task in fleet.tasks.values())
+
+
+def test_a_trial_that_plans_is_as_without_a_trial(api, monkeypatch):
+    monkeypatch.setenv("FLWR_MEL_TRY", "plan")
+    tried = wrapped(api)
+    monkeypatch.delenv("FLWR_MEL_TRY")
+    assert vars_of(tried.options) == vars_of(wrapped(api).options)
+
+
+@pytest.mark.parametrize("given", [{}, {"cycle_time_s": 0.5, "total_samples": 900, "solver": EqualBatches()}])
+def test_a_trial_with_the_best_round_time(api, monkeypatch, given):
+    monkeypatch.setenv("FLWR_MEL_TRY", "best")
+    tried = wrapped(api, **given)
+    monkeypatch.delenv("FLWR_MEL_TRY")
+    assert vars_of(tried.options) == vars_of(wrapped(api, cycle_time_s="best").options)
+
+
+def vars_of(options):
+    return {field.name: getattr(options, field.name) for field in fields(options)}
+
+
+def test_records_go_to_the_file_that_is_named(api, monkeypatch, tmp_path):
+    monkeypatch.setenv("FLWR_MEL_RECORDS", str(tmp_path / "r.jsonl"))
+    mel = wrapped(api)
+    monkeypatch.delenv("FLWR_MEL_RECORDS")
+    api.train(mel, Fleet(measured()), rounds=2)
+    assert list(read_jsonl(tmp_path / "r.jsonl")) == list(mel.records)
