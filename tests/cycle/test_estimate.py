@@ -207,3 +207,136 @@ def test_garbage_is_refused(field, value):
         Estimate.from_dict(data)
     with pytest.raises(ValueError, match="estimate"):
         Estimate.from_dict(None)
+
+
+# --- the constants: each test fails if one of them is doubled ---------------------------------------------
+
+WORK = 1000.0
+
+
+def steady(options=SAFE, tasks=60, *, off=0.1):
+    """A client whose times alternate around one second."""
+    x = Estimate.measured(WORK, 1.0, options)
+    for k in range(tasks):
+        x = x.observe(WORK, 500, 1 + off * (-1) ** k, options)
+    return x
+
+
+def deviation(x):
+    """The standard deviation of the next time, relative to it."""
+    d = np.array([WORK, 500.0, 1.0])
+    p = np.zeros((3, 3))
+    p[np.triu_indices(3)] = x.spread
+    p = p + p.T - np.diag(p.diagonal())
+    before = x.expected(WORK, 500)
+    drift = 0.01**2 * np.outer(x.mean, x.mean)
+    return np.sqrt(d @ (p + drift) @ d / before**2 + x.noise)
+
+
+def test_declared_costs_may_be_off_by_a_fifth():
+    x = Estimate.declared(COSTS, SAFE)
+    assert x.margin == pytest.approx(np.exp(1.6449 * np.hypot(0.2, 0.1)), rel=1e-3)
+    assert np.sqrt(x.spread[0]) == pytest.approx(0.2 * COSTS[0])
+
+
+def test_a_client_without_a_profile_is_twice_as_noisy():
+    assert np.sqrt(Estimate.measured(WORK, 1.0, SAFE).noise) == pytest.approx(2 * SAFE.noise)
+
+
+def test_a_third_of_the_first_task_may_be_fixed_cost():
+    assert np.sqrt(Estimate.measured(WORK, 2.0, SAFE).spread[5]) == pytest.approx(0.3 * 2.0, rel=0.1)
+
+
+def test_a_twentieth_of_a_task_is_training():
+    x = Estimate.measured(WORK, 2.0, SAFE, train_s=1e-6)
+    assert x.costs()[0] * WORK == pytest.approx(0.05 * 2.0)
+
+
+def test_a_drift_of_one_percent_is_followed():
+    """As a Kalman filter of one random walk does, whose steady variance is known."""
+    x = steady(Estimation(memory=1000), tasks=400, off=0.1)
+    d = np.array([WORK, 500.0, 1.0])
+    p = np.zeros((3, 3))
+    p[np.triu_indices(3)] = x.spread
+    p = p + p.T - np.diag(p.diagonal())
+    found = d @ p @ d / x.expected(WORK, 500) ** 2
+    q, r = 1e-4, x.noise
+    before = (q + np.sqrt(q * q + 4 * q * r)) / 2
+    assert found == pytest.approx(before * r / (before + r), rel=0.15)
+
+
+def test_a_surprise_counts_for_two_and_a_half_deviations():
+    x = steady()
+    sd = deviation(x)
+    after = [
+        x.observe(WORK, 500, x.expected(WORK, 500) * (1 + z * sd), SAFE).expected(WORK, 500)
+        for z in (2.3, 2.7, 9.0)
+    ]
+    assert after[0] < 0.999 * after[1]
+    assert after[1] == pytest.approx(after[2], rel=1e-6)
+
+
+def test_a_deviation_counts_as_noise_up_to_one_and_a_half():
+    x = steady()
+    sd = deviation(x)
+    after = [x.observe(WORK, 500, x.expected(WORK, 500) * (1 + z * sd), SAFE).noise for z in (1.3, 1.7, 2.3)]
+    assert after[0] < 0.999 * after[1]
+    assert after[1] == pytest.approx(after[2], rel=1e-3)
+
+
+@pytest.mark.parametrize("true", [0.05, 0.2])
+def test_the_noise_is_learned_without_bias(true):
+    rng, options = np.random.default_rng(1), Estimation(memory=200)
+    x, found = Estimate.measured(WORK, 1.0, options), []
+    for _ in range(3000):
+        x = x.observe(WORK, 500, 1 + true * rng.normal(), options)
+        found.append(x.noise)
+    assert np.sqrt(np.mean(found[1000:])) == pytest.approx(true, rel=0.1)
+
+
+def test_the_noise_stays_between_one_and_a_hundred_percent():
+    assert np.sqrt(steady(tasks=400, off=0.0).noise) == pytest.approx(0.01)
+    x = steady()
+    for k in range(400):
+        z = 2.3 if k % 2 else -2.3
+        seconds_ = x.expected(WORK, 500) * max(1 + z * deviation(x), 1e-3)
+        x = x.observe(WORK, 500, seconds_, SAFE)
+        assert x.noise <= 1.0
+    assert x.noise == pytest.approx(1.0, rel=0.3)
+
+
+def test_a_late_task_widens_the_quantile_and_many_in_time_narrow_it():
+    """One late task and nineteen in time leave it as it was: that is the promise of 95 %."""
+    x = steady()
+    assert x.width == 0.9
+    late = x.observe(WORK, 500, 5 * x.margin * x.expected(WORK, 500), SAFE)
+    assert late.width - x.width == pytest.approx(0.6 * 0.95)
+    assert x.missed().width - x.width == pytest.approx(0.6)
+    back = late.observe(WORK, 500, late.expected(WORK, 500), SAFE)
+    assert late.width - back.width == pytest.approx(0.6 * 0.05)
+
+
+def test_claims_of_energy_make_a_task_at_most_a_thousand_times_dearer():
+    x = Estimate.declared(COSTS, SAFE)
+    for _ in range(300):
+        x = x.observe(WORK, 500, seconds(2, 500), SAFE, joules=1e9)
+    assert x.costs()[3] == pytest.approx(1000 * COSTS[3], rel=0.01)
+
+
+def test_times_and_energies_that_cannot_be_are_no_measurements():
+    x = steady()
+    assert x.observe(WORK, 500, 1.5e12, SAFE) == x
+    assert x.observe(WORK, 500, 0.9e12, SAFE) != x
+    y = Estimate.declared(COSTS, SAFE)
+    usual = seconds(2, 500)
+    assert y.observe(WORK, 500, usual, SAFE, joules=1.5e12).energy == 1.0
+    assert y.observe(WORK, 500, usual, SAFE, joules=0.9e12).energy > 1.0
+    assert Estimate.measured(WORK, 1e300, SAFE).expected(WORK, 500) == pytest.approx(1e12)
+
+
+def test_an_outage_divides_a_task_by_a_million_at_most():
+    x = Estimate.declared(COSTS, None)
+    for _ in range(50):
+        x = x.missed()
+    assert x.costs()[0] == pytest.approx(2**20 * COSTS[0])
+    assert Estimate.from_dict(x.as_dict() | {"misses": 10**6}) == x
