@@ -1,5 +1,7 @@
 """What becomes of replies: outcomes, weights, what is learned, and the record."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -139,6 +141,21 @@ def test_the_clock_is_planned_in_a_simulation_with_declared_costs():
     assert record.waited_s is None
     assert record.clock_s == pytest.approx(sum(r.makespan_s for r in run.records))
     assert record.total_energy_j == pytest.approx(sum(r.energy_j for r in run.records))
+
+
+def test_with_declared_costs_a_simulation_does_not_depend_on_the_clock():
+    """What is known after a round is the same to the bit, however long the messages were under way."""
+
+    def known(delay_s):
+        run = planned()
+        replies = {
+            task.node: replace(run.apps[0].reply(k, task, MODEL), round_trip_s=delay_s)
+            for k, task in enumerate(run.tasks)
+        }
+        run.round(replies=replies)
+        return run.state.as_dict()
+
+    assert known(1.0) == known(1.37)
 
 
 def test_the_clock_is_real_otherwise():
