@@ -65,7 +65,7 @@ class Identity:
             answered=True,
             modded=modded or self.modded,
             simulated=wire.SIMULATED in words if modded else self.simulated,
-            virtual=words.get(wire.VIRTUAL) == 1,
+            virtual=words.get(wire.VIRTUAL) == 1 if modded else self.virtual,
             problem=problem_of(words),
         )
 
