@@ -261,6 +261,8 @@ def section(found: Runs) -> str:
         rows = []
         for name in names:
             some = [x[name] for x in results.values() if name in x]
+            if not some:
+                continue
             rows.append(
                 [
                     name,
@@ -323,9 +325,10 @@ def section(found: Runs) -> str:
 Rounds to {", ".join(f"{p:.0%}" for p in PARTS)} of the way from chance to the best accuracy of any eta
 (geometric mean; a missed target counts with all rounds), relative to the best of FedAdam's five etas in
 hindsight and to their median. *End*: accuracy of the last five rounds, in points above the median eta's.
-12 clients in every round or 10 of 50, with 1 to 4 batches each, {ROUNDS} rounds ({LONG_ROUNDS} where it says
-so). A case is a network, its data, the clients' optimizer (SGD unless it says adam), a factor of their
-rate, Dirichlet's alpha (0.5 unless it says otherwise), and a divisor of the inputs (flat).
+Seed 1 has run for some of the cases only. 12 clients in every round or 10 of 50, with 1 to 4 batches each,
+{ROUNDS} rounds ({LONG_ROUNDS} where it says so). A case is a network, its data, the clients' optimizer
+(SGD unless it says adam), a factor of their learning rate, Dirichlet's alpha (0.5 unless it says otherwise),
+and a divisor of the inputs (flat).
 
 {tables}
 """

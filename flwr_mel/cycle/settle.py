@@ -343,6 +343,8 @@ def _work(record: CycleRecord, learned: Sequence[Learner], reports: Mapping[str,
             continue
         if report.drawn is None and (b.reads is None or b.chooses is None or report.stopped):
             return None
+        if report.drawn is not None and b.reads is False and b.own_drawn is None:
+            return None  # its own work was never counted
         epochs, samples = _done(x, row, report)
         done += epochs * samples
     return done / own if own else None
