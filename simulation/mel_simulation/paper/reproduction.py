@@ -106,7 +106,7 @@ def _variation(config: dict[str, Any]) -> str:
 
 
 def paper_result(results: Iterable[Row], rates: Iterable[Row], percent: float = 95.5) -> str:
-    """Return README's table: the profile `rate` beside the paper's schemes, those with the same server first."""
+    """Return README's table: `rate` beside the paper's schemes, those with the same server first."""
     paper = [
         row
         for row in trained(plain(results))
