@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -18,8 +18,8 @@ from flwr_mel.cycle.average import weighted_average
 from flwr_mel.cycle.metrics import Records
 from flwr_mel.cycle.settle import ERRORS, Kind, Reply, Update
 from flwr_mel.cycle.state import Task
-from flwr_mel.cycle.updates import Arrays, Rejected, decode
-from flwr_mel.grid import GridProbes, TimedGrid, words_of
+from flwr_mel.cycle.updates import Rejected, decode
+from flwr_mel.grid import GridProbes, TimedGrid
 from flwr_mel.records import CycleRecord
 from flwr_mel.step_strategies import MessageSlopeStep as SlopeStep
 from flwr_mel.strategy import MelStrategy as Common
@@ -92,10 +92,11 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
 
         The task goes into the one ConfigRecord that is there, because Flower's DP mods take only one.
         """
-        content = RecordDict(dict(template.content))
-        configs = content.config_records
-        name = next(iter(configs)) if len(configs) == 1 else wire.RECORD
-        content[name] = ConfigRecord({**configs.get(name, {}), **self._words(task)})
+        records: dict[str, Any] = dict(template.content)
+        configs = [name for name, x in records.items() if isinstance(x, ConfigRecord)]
+        name = configs[0] if len(configs) == 1 else wire.RECORD
+        records[name] = ConfigRecord({**records.get(name, {}), **self._words(task)})
+        content = RecordDict(records)
         return Message(
             content,
             dst_node_id=template.metadata.dst_node_id,
@@ -119,7 +120,11 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
             found = {x.node: _records(came[x.node].content, key, arrays=True) for x in updates}
             records = self._consistent("training", found, {x.node: x.weight for x in updates})
             for x in updates:
-                came[x.node].content = _content(came[x.node].content, x, records[x.node], key)
+                content, good = came[x.node].content, records[x.node]
+                if x.changed or good is not found[x.node]:
+                    came[x.node].content = _content(content, x, good, key)
+                else:  # nothing to replace but the weight and our own record
+                    _weighed(content, good, x.weight, key)
             ordered = [came[update.node] for update in updates]
             result: tuple[ArrayRecord | None, MetricRecord | None]
             result = self.strategy.aggregate_train(self.cycle_of(server_round), ordered)
@@ -263,23 +268,21 @@ def _read(reply: Message, key: str, round_trip_s: float | None) -> Reply:
         return Reply(
             error=reason if kind is Kind.FAILED else kind.value, round_trip_s=round_trip_s, kind=kind
         )
-    words, examples = words_of(reply), None
-    for metrics in reply.content.metric_records.values():
-        examples = metrics.get(key, examples)
-    if not reply.content.array_records:
+    content = dict(reply.content)
+    words, examples = dict(content.get(wire.RECORD, {})), None
+    for metrics in content.values():
+        if isinstance(metrics, MetricRecord):
+            examples = metrics.get(key, examples)
+    records = {name: x for name, x in content.items() if isinstance(x, ArrayRecord)}
+    if not records:
         return Reply(words=words, error="its reply has no ArrayRecord", round_trip_s=round_trip_s)
     try:
-        arrays = {name: x for record in _named(reply.content) for name, x in record.items()}
+        arrays: dict[str, Any] = {}
+        for name, record in records.items():  # several records have their names before the arrays'
+            arrays |= views(record, "" if len(records) == 1 else f"{name}/")
     except Rejected as rejected:
         return Reply(words=words, round_trip_s=round_trip_s, error=str(rejected))
     return Reply(arrays, examples, words, round_trip_s)
-
-
-def _named(content: RecordDict) -> Iterable[Arrays]:
-    """Yield views of the arrays of each ArrayRecord; several records have their names before the arrays'."""
-    records = content.array_records
-    for name, record in records.items():
-        yield views(record, "" if len(records) == 1 else f"{name}/")
 
 
 def views(record: ArrayRecord, prefix: str = "") -> dict[str, Any]:
@@ -294,25 +297,39 @@ def views(record: ArrayRecord, prefix: str = "") -> dict[str, Any]:
 
 def _records(content: RecordDict, key: str = "", *, arrays: bool = False) -> Records:
     """Return the metrics of a reply by record, without those of a key; records of arrays without them."""
-    found: dict[str, Any] = dict.fromkeys(content.array_records) if arrays else {}
-    for name, metrics in content.metric_records.items():
-        found[name] = {k: x for k, x in metrics.items() if k != key}
+    found: dict[str, Any] = {}
+    for name, record in content.items():
+        if isinstance(record, MetricRecord):
+            found[name] = {k: x for k, x in record.items() if k != key}
+        elif arrays and isinstance(record, ArrayRecord):
+            found[name] = None
     return found
+
+
+def _weighed(content: RecordDict, records: Records, weight: int, key: str) -> None:
+    """Write our weight into a reply's metrics, and leave out our report."""
+    content.pop(wire.RECORD, None)
+    for name, metrics in records.items():
+        if metrics is not None:
+            cast(MetricRecord, content[name])[key] = weight
 
 
 def _content(content: RecordDict, update: Update, records: Records, key: str) -> RecordDict:
     """Return a reply's content for the wrapped strategy: checked arrays, metrics, our weight."""
-    new: dict[str, Any] = {name: x for name, x in content.config_records.items() if name != wire.RECORD}
-    given = content.array_records
+    mine = dict(content)
+    given = {name: x for name, x in mine.items() if isinstance(x, ArrayRecord)}
+    new: dict[str, Any] = {
+        name: x for name, x in mine.items() if isinstance(x, ConfigRecord) and name != wire.RECORD
+    }
     for name, metrics in records.items():
         if metrics is not None:
             new[name] = MetricRecord({**metrics, key: update.weight})
             continue
-        mine = name if name in given else next(iter(given))
-        prefix = f"{mine}/" if len(given) > 1 else ""
-        names = {f"{prefix}{k}": k for k in given[mine]}
-        new[name] = given[mine]
+        home = name if name in given else next(iter(given))
+        new[name] = given[home]
         if update.changed:
+            prefix = f"{home}/" if len(given) > 1 else ""
+            names = {f"{prefix}{k}": k for k in given[home]}
             new[name] = ArrayRecord({names[k]: Array(x) for k, x in update.arrays.items() if k in names})
     return RecordDict(new)
 

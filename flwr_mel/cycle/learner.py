@@ -56,16 +56,15 @@ class Identity:
         words : mapping
             What the client sent. Without a mod's words it only shows that the client is there.
         """
-        if wire.MODDED not in words:
-            return replace(self, answered=True, problem=problem_of(words))
         label, partition = label_of(words), partition_of(words)
+        modded = wire.MODDED in words
         return replace(
             self,
             key=partition or self.key,
             label=label or partition or self.label,
             answered=True,
-            modded=True,
-            simulated=wire.SIMULATED in words,
+            modded=modded or self.modded,
+            simulated=wire.SIMULATED in words if modded else self.simulated,
             virtual=words.get(wire.VIRTUAL) == 1,
             problem=problem_of(words),
         )
@@ -217,11 +216,20 @@ class Learner:
         return drawn if drawn and _same(drawn / self.data, own) else own * self.data
 
     @property
+    def own_trained(self) -> float | None:
+        """The project's own work in the unit of the estimate, without an evaluation."""
+        work = self.own_work
+        if work is None or self.data is None or self.behaviour.own_tasks:
+            return work
+        return min(work, (self.behaviour.own_epochs or 1) * self.data)
+
+    @property
     def own_s(self) -> float | None:
         """Expected time of the project's own work."""
-        if self.estimate is None or self.own_work is None or self.data is None:
+        work = self.own_trained
+        if self.estimate is None or work is None or self.data is None:
             return None
-        return self.estimate.expected(self.own_work, self.data)
+        return self.estimate.expected(work, self.data)
 
     @property
     def on_model_time(self) -> bool:

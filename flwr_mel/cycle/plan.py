@@ -65,7 +65,7 @@ def plan(
     allocated = job.solve(learners, len(nodes), max(connected, len(nodes)))
     tasks = job.write(learners, allocated)
     if not tasks:
-        _check_workable(state, options, learners, job)
+        _check_workable(state, options, learners, job, connected)
     return job.after(tasks), tasks, job.record
 
 
@@ -169,7 +169,7 @@ class _Job:
         whole = min(int(some.data.sum()), MAX_COUNT)
         room = Capacities.of(some.problem(self.options, time_s, max(whole, least))).at(1)
         fits = room >= (some.data if some.whole else least)
-        total = self._asked(part) or int(room[fits].sum())
+        total = self._asked(part, least) or int(room[fits].sum())
         if some.whole:
             self._use_all(some, np.flatnonzero(~fits))
             some, total = some.take(np.flatnonzero(fits)), int(some.data[fits].sum())
@@ -190,13 +190,13 @@ class _Job:
         problem = some.problem(self.options, time_s, some.min_samples)
         self._excluded(some, allocate(problem, throw=False))
 
-    def _asked(self, part: float) -> int | None:
-        """Return how many samples are asked for; None: all data of these learners."""
+    def _asked(self, part: float, least: int) -> int | None:
+        """Return how many samples are asked for, at least one batch; None: all data of these learners."""
         options = self.options
         total = options.total_samples
         if total is None and options.shards is not None:
             total = len(options.shards)
-        return None if total is None else max(int(total * part), 1)
+        return None if total is None else max(int(total * part), min(least, total))
 
     def _use_all(self, some: Candidates, slow: IntArray) -> None:
         """Skip the learners that cannot use all their samples in time."""
@@ -416,13 +416,15 @@ def _waiting(learners: Sequence[Learner]) -> bool:
     return any(x.patience.until for x in learners)
 
 
-def _check_workable(state: State, options: Options, learners: Sequence[Learner], job: _Job) -> None:
+def _check_workable(
+    state: State, options: Options, learners: Sequence[Learner], job: _Job, connected: int
+) -> None:
     """Raise if the given T is too short for every client and no task was ever planned."""
     able = job.those(learners, Do.SKIP)
     if options.time_s is None or state.trained or not able or len(able) < len(learners):
         return
-    known = [x for x in able if x.estimate is not None]
-    if len(known) < len(able) or _waiting(learners):
+    known = [x for x in state.learners.values() if x.estimate is not None]
+    if len(known) < max(len(able), connected) or _waiting(learners):
         return
     some = Candidates.of(known, options, job.population)
     smallest = some.data if some.whole else np.minimum(some.min_samples, some.data)

@@ -38,6 +38,8 @@ class Population:
         Whether any of them did a task.
     own_epochs, held : int, optional
         The middle of what they report.
+    exchange_s : float
+        The longest time that an exchange takes beside the work.
     """
 
     learners: list[Learner]
@@ -46,6 +48,7 @@ class Population:
     measured: bool
     own_epochs: int | None
     held: int | None
+    exchange_s: float
 
     @classmethod
     def of(cls, state: State, options: Options) -> Population:
@@ -66,6 +69,7 @@ class Population:
             measured=any(_estimate(x).seen for x in known),
             own_epochs=median_high(own) if own else None,
             held=median_high(data) if data else None,
+            exchange_s=max((_estimate(x).exchange_s for x in known), default=0.0),
         )
 
     def slowest(self, kind: str) -> Estimate | None:
@@ -74,11 +78,6 @@ class Population:
         held = self.held or 1
         work = (self.own_epochs or 1) * held
         return max(map(_estimate, same), key=lambda e: e.expected(work, held), default=None)
-
-    @property
-    def exchange_s(self) -> float:
-        """The longest time that an exchange takes beside the work."""
-        return max((_estimate(x).exchange_s for x in self.learners), default=0.0)
 
 
 def _estimate(x: Learner) -> Estimate:

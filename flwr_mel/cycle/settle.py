@@ -289,6 +289,8 @@ def _estimated(x: Learner, row: LearnerRecord, report: Report, seconds: float, o
     epochs, samples = _done(x, row, report)
     # Of a task that was cut without counting, one epoch is sure.
     work = report.drawn or (1 if report.stopped else epochs) * samples
+    if not report.stopped and not x.behaviour.own_tasks:  # what was counted beyond the task is an evaluation
+        work = min(work, _asked(x, row) * samples)
     learning = options.learning(declared=x.profile.costs is not None, stops=bool(x.behaviour.stops))
     if x.estimate is not None and learning is None and x.on_model_time:
         seconds = x.estimate.expected(work, samples)
@@ -304,11 +306,15 @@ def _estimated(x: Learner, row: LearnerRecord, report: Report, seconds: float, o
 
 def _done(x: Learner, row: LearnerRecord, report: Report) -> tuple[float, float]:
     """Return the epochs and samples that a client did; where they were not counted, those of its task."""
-    own = x.behaviour.own_epochs or 1
-    epochs = own if row.baseline or x.behaviour.reads is False else row.epochs
     all_data = x.data if x.behaviour.chooses is False else None
     samples = report.used or all_data or (row.weight if row.baseline else row.samples)
-    return report.epochs_done or epochs, samples
+    return report.epochs_done or _asked(x, row), samples
+
+
+def _asked(x: Learner, row: LearnerRecord) -> int:
+    """Return the epochs of a task, or the project's own where these are not followed."""
+    own = row.baseline or x.behaviour.reads is False
+    return x.behaviour.own_epochs or 1 if own else row.epochs
 
 
 def _compare(

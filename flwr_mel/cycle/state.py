@@ -214,7 +214,7 @@ def with_answers(state: State, options: Options, answers: Mapping[str, Words | N
 
 def _informed(x: Learner, options: Options, words: Words) -> Learner:
     """Return a learner with the profile that it declares; a new one keeps what was learned."""
-    if words and wire.MODDED not in words:
+    if words and wire.MODDED not in words and words.keys().isdisjoint(wire.CAPABILITY_KEYS):
         return x
     profile = x.profile.after(words, options.workload, options.default_device)
     if profile is x.profile:

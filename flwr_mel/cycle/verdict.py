@@ -173,7 +173,8 @@ def _own(x: Learner, options: Options) -> Verdict:
 
 def own_costs(x: Learner) -> tuple[float, float]:
     """Return seconds and joules of the project's own work, as far as they are known."""
-    if x.estimate is None or x.data is None or x.own_work is None:
+    work = x.own_trained
+    if x.estimate is None or x.data is None or work is None:
         return 0.0, 0.0
     c2, c1, c0, g2, g1, g0 = x.estimate.costs(expected=True)
-    return c2 * x.own_work + c1 * x.data + c0, g2 * x.own_work + g1 * x.data + g0
+    return c2 * work + c1 * x.data + c0, g2 * work + g1 * x.data + g0

@@ -102,9 +102,9 @@ def report(
 
 
 # Every command of this package is registered here.
+app.command("try")(try_app)
 for command in (plan, fleet, profile, report, bundle):
     app.command()(command)
-app.command("try")(try_app)
 
 
 def _version(wanted: bool) -> None:
@@ -129,6 +129,8 @@ def root(
     disk, memory, packages), 5 a run failed, 1 a bug in flwr_mel.
 
     Start here:
+
+    flwr-mel try . --fleet phones
 
     flwr-mel fleet --paper --seed 0 > fleet.toml
 

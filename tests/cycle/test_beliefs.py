@@ -166,7 +166,7 @@ def test_recorded_work_is_counted_work_or_unknown(api, broken):
     """A stock project with hard-coded epochs: 113 % of the work in the log, 61 % in reality."""
     world = World([Client(broken, own=2, held=320, pace=1e-3 * s) for s in (1, 1, 3, 10)])
     records = run(world, 20, api)
-    own = sum(client.own_work for client in world.clients)
+    own = sum(client.own_work() for client in world.clients)
     for record in records[1:]:
         counted = sum(world.done[record.cycle, k].drawn for k in range(4))
         assert record.work is None or record.work == pytest.approx(counted / own, rel=0.05)

@@ -249,6 +249,17 @@ def test_an_uncertain_ratio_changes_the_length_less():
     assert state.length < unsure.length < 0.9 * sure.length
 
 
+def test_noise_alone_does_not_move_the_length():
+    rng = np.random.default_rng(4)
+    state, x, first = Slope(), {"w": np.zeros((40, 40))}, None
+    for _ in range(100):
+        noise = {k: (1.0, {"w": x["w"] + rng.normal(size=(40, 40))}) for k in "ABCDEF"}
+        average = {"w": np.mean([y["w"] for _, y in noise.values()], axis=0)}
+        state, x, facts = step(state, x, average, 1.0, noise)
+        first = first or facts.length
+    assert 0.5 * first < facts.length < 2 * first
+
+
 def landed(rng, spread):
     """Return a first round, and a second one from a place whose slope has little to do with the first."""
     first = clients_of(START, rng, 0.01)

@@ -115,7 +115,8 @@ class Run:
         self.state = with_answers(self.state, self.options, answers)
         cycle = self.state.cycle + 1
         self.state, self.tasks, record = plan(self.state, self.options, cycle, sampled, len(self.apps))
-        deadline_s = self.options.deadline_s(record.cycle_time_s, simulated=False) or math.inf
+        simulated = any(self.state.of(task.node).identity.simulated for task in self.tasks)
+        deadline_s = self.options.deadline_s(record.cycle_time_s, simulated=simulated) or math.inf
         came, took = {}, [0.0]
         for task in self.tasks:
             k = int(task.node) - 1000

