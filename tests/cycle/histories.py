@@ -496,13 +496,16 @@ def _counted(run, record):
                 )
     if record.work is None or not tasks or world.history.options.get("shards"):
         return
+    measured = {k for (n, k), done in world.done.items() if done.baseline and n <= record.cycle}
+    if any("steps" in (done.work, specs[x.k]["work"]) and x.k not in measured for x, done, _ in tasks):
+        return  # nothing says how much its own work is
     # The project's own work: of the app as it is, as it was before a repair, as its config says, or one epoch
     # where nothing says how many they are.
     shares = [
         _share((x.own_work(done.work), done.drawn * used) for x, done, used in tasks),
         _share((x.own_work(specs[x.k]["work"]), done.drawn * used) for x, done, used in tasks),
         _share((x.own * x.held, done.drawn * used) for x, done, used in tasks),
-        _share(_hidden(world, x, done, used) for x, done, used in tasks),
+        _share(_hidden(x, done, used) for x, done, used in tasks),
     ]
     if not any(abs(record.work - share) <= 0.05 * max(share, 1) for share in shares):
         works = ", ".join(sorted({done.work for _, done, _ in tasks}))
@@ -515,12 +518,10 @@ def _share(pairs):
     return used / own
 
 
-def _hidden(world, client, done, used):
+def _hidden(client, done, used):
     """Return own and used work; one epoch is the own work where the server cannot know how many they are."""
     if done.work == "own work":
         return client.held, done.drawn * used / client.own
-    if done.work == "steps" and not any(x.baseline for (_, k), x in world.done.items() if k == client.k):
-        return client.held, done.drawn * used
     return client.own_work(done.work), done.drawn * used
 
 
@@ -641,7 +642,10 @@ def _errors_change_nothing(history, run):
         return
     for number, k in broken:
         rows = _next_rows(run, other, number, k)
-        if rows is None:
+        # Without a reply, a client is known by what it answers to probes, which fail as well.
+        if rows is None or not any(
+            n < number and j == k and x.took_s for (n, j), x in run.world.done.items()
+        ):
             continue
         mine, theirs = (row if row.asked else None for row in rows)
         if theirs is None:  # it waits, or the others leave no room for it
