@@ -34,7 +34,6 @@ from flwr_mel.records import Callback, CycleRecord, JsonlWriter, Outcome, title
 from flwr_mel.solvers import Exact, Rate
 from flwr_mel.step_strategies import SlopeStep
 from flwr_mel.wrapped import (
-    averages,
     check_average,
     check_strategy,
     layers,
@@ -108,7 +107,6 @@ class MelStrategy:
     #: The API's own class of strategies, and the path of the other API's MelStrategy.
     _kind: ClassVar[type]
     _other: ClassVar[str]
-    _slope_step: ClassVar[type[SlopeStep]]
     _probes: Probes
 
     def __init__(
@@ -137,8 +135,13 @@ class MelStrategy:
             rounds = replace(rounds, observe=True)
         elif trial == "best":
             cycle_time_s, total_samples, solver = "best", None, solver if isinstance(solver, Rate) else _EXACT
-        itself = cycle_time_s == "best" and averages(strategy) and self._plain_loop(strategy)
-        if itself and average == Average.SAMPLES and weighs(strategy):
+        self._step = next((x for x in layers(strategy) if isinstance(x, SlopeStep)), None)
+        if (
+            self._step is not None
+            and cycle_time_s == "best"
+            and average == Average.SAMPLES
+            and weighs(strategy)
+        ):
             average = Average.NOVA  # per step, as the length of the server's step is found per step
         self.options = Options(
             cycle_time_s=cycle_time_s,
@@ -157,9 +160,6 @@ class MelStrategy:
             seed=seed,
         )
         check_average(strategy, self.options.average)
-        if itself:
-            strategy = self._slope_step(strategy)
-        self._step = next((x for x in layers(strategy) if isinstance(x, SlopeStep)), None)
         if key := replaced_weights(strategy):
             log.warning(
                 "updates are weighted by their samples: the weights that clients report as %r are replaced",
@@ -186,10 +186,6 @@ class MelStrategy:
         #: Rounds of this run, as opposed to those before a resume.
         self._rounds = 0
         self._set_up()
-
-    def _plain_loop(self, strategy: Any) -> bool:  # noqa: ARG002 - the classic API has no loop of its own
-        """Whether Flower's own loop runs the strategy."""
-        return True
 
     def _set_up(self) -> None:
         """Create what only one of the APIs needs."""

@@ -80,8 +80,8 @@ def round_line(record: CycleRecord, *, in_turns: bool = False) -> str:
     in_turns : bool
         Whether clients wait for one another, so that the baseline's time is not that of its round.
     """
-    times = f"{record.makespan_s:.3g} s planned" if record.makespan_s else "first tasks"
-    times = "baseline" if record.status == "baseline" else times
+    unplanned = record.status in ("baseline", "first tasks", "skipped")
+    times = record.status if unplanned else f"{record.makespan_s:.3g} s planned"
     if record.waited_s is not None:
         times += f", {record.waited_s:.3g} s actual"
     used, skipped, late = (record.count(x) for x in (Outcome.USED, Outcome.SKIPPED, Outcome.LATE))

@@ -65,7 +65,7 @@ class Identity:
             answered=True,
             modded=modded or self.modded,
             simulated=wire.SIMULATED in words if modded else self.simulated,
-            virtual=words.get(wire.VIRTUAL) == 1,
+            virtual=words.get(wire.VIRTUAL) == 1 if modded else self.virtual,
             problem=problem_of(words),
         )
 
@@ -110,7 +110,7 @@ class Behaviour:
             return self
         own, done = report.own_epochs or self.own_epochs, None if report.stopped else report.epochs_done
         reads = self.reads if report.read is None else report.read
-        if done is not None and (own is None or (reads is False and not epochs)):
+        if done is not None and not epochs and (own is None or reads is False):
             own = max(round(done), 1)
         asked = epochs if epochs and reads is not False else own
         own_tasks = max(self.own_tasks - (not epochs), 0)

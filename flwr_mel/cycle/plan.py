@@ -111,7 +111,7 @@ class _Job:
         try:
             if not best:
                 self.record.cycle_time_s, some = self._time(some, own, sampled)
-                found = self._within_time(some, len(chosen) / connected) if some else {}
+                found = self._within_time(some, sampled / connected) if some else {}
             elif some is not None:
                 found = self._best(some)
         except Infeasible as infeasible:
@@ -271,7 +271,7 @@ class _Job:
     def _small_fits(self, x: Learner) -> bool:
         """Whether a learner is expected to finish a small task in time."""
         n, e = self._small(x), x.estimate
-        return e is not None and e.expected(n, n) * 2.0**e.misses <= self.record.cycle_time_s
+        return e is not None and e.expected(n, n) <= self.record.cycle_time_s
 
     def _wait(self, x: Learner) -> None:
         """Ask a learner again after some rounds, unless its costs are taken as declared."""

@@ -22,7 +22,6 @@ from itertools import count
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
 
 from flwr_mel._validate import MAX_COUNT, FloatArray, IntArray
 from flwr_mel.costs import Coefficients
@@ -142,7 +141,6 @@ def expected_longest(times: FloatArray, clients: int) -> float:
     times, rank = np.sort(times), np.arange(1, len(times) + 1)
     if clients >= len(times):
         return float(times[-1])
-    with np.errstate(invalid="ignore"):
-        log = gammaln(rank + 1) - gammaln(rank - clients + 1)
-    below = np.where(rank >= clients, np.exp(log - log[-1]), 0.0)
+    # The chance that all are among the first i is (i choose clients) over (n choose clients).
+    below = np.cumprod(np.append(1.0, np.maximum(1 - clients / rank[:0:-1], 0.0)))[::-1]
     return float(times @ np.diff(below, prepend=0.0))

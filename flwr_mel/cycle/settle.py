@@ -299,6 +299,8 @@ def _estimated(x: Learner, row: LearnerRecord, report: Report, seconds: float, o
         estimate = Estimate.measured(work, seconds, first, report.train_s, report.joules)
     else:
         estimate = x.estimate.observe(work, samples, seconds, learning, joules=report.joules)
+    if x.on_model_time:  # nothing of it may depend on a clock
+        return estimate
     if report.stopped and row.stop_after_s is not None:
         return estimate.exchanged(max(seconds - row.stop_after_s, 0.0), stopped=True)
     return estimate.exchanged(max(seconds - (report.train_s or seconds), 0.0), stopped=False)
@@ -343,6 +345,8 @@ def _work(record: CycleRecord, learned: Sequence[Learner], reports: Mapping[str,
             continue
         if report.drawn is None and (b.reads is None or b.chooses is None or report.stopped):
             return None
+        if report.drawn is not None and b.reads is False and b.own_drawn is None:
+            return None  # its own work was never counted
         epochs, samples = _done(x, row, report)
         done += epochs * samples
     return done / own if own else None

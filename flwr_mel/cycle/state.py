@@ -202,7 +202,8 @@ def with_answers(state: State, options: Options, answers: Mapping[str, Words | N
                 learners[known.key] = _informed(known, options, {})
             continue
         partition = partition_of(words)
-        if partition is not None and partition != known.key and partition not in keys.values():
+        taken = partition in keys.values() or _deployed(learners.get(partition or ""))
+        if partition is not None and partition != known.key and not taken:
             learners.pop(known.key, None)
             known = learners.get(partition, known)
             keys[node] = partition
@@ -212,9 +213,15 @@ def with_answers(state: State, options: Options, answers: Mapping[str, Words | N
     return replace(state, learners=learners, keys=keys)
 
 
+def _deployed(x: Learner | None) -> bool:
+    """Whether a learner is known by its node id, which no partition id may be."""
+    return x is not None and x.identity.answered and not x.identity.simulated
+
+
 def _informed(x: Learner, options: Options, words: Words) -> Learner:
     """Return a learner with the profile that it declares; a new one keeps what was learned."""
-    if words and wire.MODDED not in words and words.keys().isdisjoint(wire.CAPABILITY_KEYS):
+    declares = wire.MODDED in words or not words.keys().isdisjoint(wire.CAPABILITY_KEYS)
+    if not declares and (words or x.identity.modded):
         return x
     profile = x.profile.after(words, options.workload, options.default_device)
     if profile is x.profile:

@@ -35,8 +35,9 @@ _SURE, _BACK = 2.0, 0.25
 _DRIFT = 0.1
 #: A standard error of r that halves what r does to the logarithm of the length.
 _UNSURE = 0.25
-#: The length stays below this multiple of the one at which steps were first long enough.
-_MOST = 4.0
+#: The length stays below this multiple of the one at which r first was below the second number: clients with
+#: Adam and batch normalisation return changes that are no slopes, and r stays high whatever the length.
+_MOST, _NEAR = 4.0, 0.6
 #: A mean change this many times larger than usual is no slope: the model has left its valley.
 _EXPLODED = 3.0
 #: Rounds in which a length may still be far off.
@@ -200,7 +201,7 @@ def _corrected(
     factor = min(factor, _GROW)
     if not undone:  # as far as r is certain
         factor **= 1 / (1 + (error / _UNSURE) ** 2)
-    longest = min(state.longest, _MOST * state.length * min(factor, 1)) if r < _SHORT else state.longest
+    longest = min(state.longest, _MOST * state.length * min(factor, 1)) if r < _NEAR else state.longest
     facts = Facts(min(state.length * factor, longest), r, error, undone)
     if undone:  # and taken again, from where it began
         x, u = {n: a - state.step[n] for n, a in x.items()}, state.mean

@@ -1,10 +1,12 @@
 """Who a client is: its node id in a deployment, its partition id in a simulation. Labels are only labels."""
 
+from dataclasses import replace
+
 import pytest
 
-from flwr_mel import Device, Measured, Workload, wire
+from flwr_mel import Coefficients, Device, Measured, Workload, wire
 from flwr_mel.cycle.estimate import Estimate
-from flwr_mel.cycle.options import Options
+from flwr_mel.cycle.options import Estimation, Options
 from flwr_mel.cycle.plan import plan
 from flwr_mel.cycle.state import State, with_answers, with_nodes
 from tests.cycle.tools import COSTS, App, Run, declared
@@ -25,15 +27,15 @@ def test_a_node_is_itself_in_a_deployment():
 
 def test_a_partition_is_the_identity_in_a_simulation():
     state = known({"71": {**SIMULATED, wire.PARTITION: 3}})
-    assert (state.of("71").key, state.of("71").label, state.of("71").node) == ("3", "3", "71")
+    assert (state.of("71").key, state.of("71").label, state.of("71").identity.node) == ("3", "3", "71")
     assert "71" not in state.learners
 
 
 def test_a_deployed_client_returns_with_what_was_learned_of_it():
     state = known({"71": {wire.MODDED: 1, **declared()}})
-    learned = state.of("71").estimate.missed(None)
     x = state.of("71")
-    state = state.with_learners([x.__class__("71", "71", "71", estimate=learned, costs=x.costs)])
+    learned = x.estimate.missed()
+    state = state.with_learners([replace(x, estimate=learned)])
     state = with_nodes(state, ["72"])  # 71 is away
     state = known({"71": {wire.MODDED: 1, **declared()}, "72": {wire.MODDED: 1}}, state)
     assert state.of("71").estimate == learned
@@ -77,17 +79,29 @@ def test_silence_and_nonsense_change_nothing_that_is_known():
     state = known({"71": {wire.MODDED: 1, **declared(), wire.MAX_SAMPLES: 50}})
     before = state.of("71")
     silent = with_answers(state, OPTIONS, {"71": None}).of("71")
-    assert (silent.capability, silent.estimate) == (before.capability, before.estimate)
+    assert silent == before
     absurd = with_answers(state, OPTIONS, {"71": {wire.MODDED: 1, wire.CPU_HZ: -5.0}}).of("71")
-    assert (absurd.capability, absurd.estimate) == (before.capability, before.estimate)
-    assert "mel-cpu-hz" in absurd.problem
+    assert (absurd.profile.costs, absurd.estimate) == (before.profile.costs, before.estimate)
+    assert absurd.data == 50
+    assert "mel-cpu-hz" in absurd.profile.problem
 
 
-def test_new_costs_start_a_new_estimate():
+def test_new_costs_start_a_new_estimate_where_nothing_is_learned():
     state = known({"71": {wire.MODDED: 1, **declared()}})
     faster = (1e-4, *COSTS[1:])
     state = with_answers(state, OPTIONS, {"71": {wire.MODDED: 1, **declared(faster)}})
     assert state.of("71").estimate == Estimate.declared(faster, None)
+
+
+def test_what_was_learned_is_relative_to_what_is_declared():
+    options = Options(cycle_time_s=10.0, estimation=Estimation())
+    state = with_answers(State(), options, {"71": {wire.MODDED: 1, **declared()}})
+    x = state.of("71")
+    learned = x.estimate.observe(1000, 500, 4.0, Estimation())
+    state = state.with_learners([replace(x, estimate=learned)])
+    twice = (2 * COSTS[0], *COSTS[1:])
+    state = with_answers(state, options, {"71": {wire.MODDED: 1, **declared(twice)}})
+    assert state.of("71").estimate == learned.rebased(COSTS, twice)
 
 
 def test_declared_costs_replace_measured_ones():
@@ -99,10 +113,27 @@ def test_declared_costs_replace_measured_ones():
     assert run.learner(0).estimate == Estimate.declared(COSTS, None)
 
 
+def test_an_error_changes_nothing_that_is_known():
+    """The words of an error are none of the mod's."""
+    answer = {**SIMULATED, wire.PARTITION: 3, wire.LEARNER: "pi", **declared(), wire.MAX_SAMPLES: 50}
+    before = known({"71": answer}).of("71")
+    after = with_answers(known({"71": answer}), OPTIONS, {"71": {}}).of("71")
+    assert after == before
+
+
+def test_a_profile_holds_as_a_whole():
+    """A limit that is not declared any more does not hold any more; a probe's answer is a profile, too."""
+    words = {wire.MODDED: 1, **declared(), wire.MAX_SAMPLES: 50, wire.ENERGY_LIMIT_J: 3.0}
+    state = known({"71": words})
+    assert (state.of("71").profile.energy_limit_j, state.of("71").data) == (3.0, 50)
+    state = with_answers(state, OPTIONS, {"71": {wire.MODDED: 1, **declared()}})
+    assert (state.of("71").profile.energy_limit_j, state.of("71").data) == (None, None)
+
+
 def test_the_default_device_stands_in():
     options = Options(cycle_time_s=1.0, default_device=Measured(*COSTS, max_samples=40))
     state = with_answers(with_nodes(State(), ["1"]), options, {"1": {wire.MODDED: 1}})
-    assert state.of("1").costs == COSTS
+    assert state.of("1").profile.costs == COSTS
     assert state.of("1").data == 40
 
 
@@ -110,10 +141,12 @@ def test_physical_values_need_a_workload():
     words = {wire.MODDED: 1, wire.CPU_HZ: 1e9, wire.RATE_BPS: 1e6, wire.TX_POWER_W: 0.2}
     without = with_answers(with_nodes(State(), ["1"]), OPTIONS, {"1": words}).of("1")
     assert without.estimate is None
+    assert "needs workload=" in without.profile.problem
     options = Options(cycle_time_s=10.0, total_samples=10, workload=Workload.mlp((4, 3)))
     given = with_answers(with_nodes(State(), ["1"]), options, {"1": words}).of("1")
-    assert given.capability.device == Device(1e9, 1e6, 0.2)
-    assert given.costs is not None
+    c = Coefficients.from_devices([Device(1e9, 1e6, 0.2)], Workload.mlp((4, 3)))
+    assert given.profile.costs == pytest.approx([x[0] for x in (c.c2, c.c1, c.c0, c.g2, c.g1, c.g0)])
+    assert given.estimate.mean == given.profile.costs[:3]
 
 
 @pytest.mark.parametrize("data", [{}, {"learners": 3}, {"learners": {"1": {}}}, None, []])
@@ -123,5 +156,7 @@ def test_what_is_no_checkpoint_is_refused(data):
 
 
 def test_only_so_many_absent_clients_are_remembered():
-    state = with_nodes(State(), [str(k) for k in range(3000)])
-    assert len(with_nodes(state, ["1", "2"]).learners) == 1002
+    state = with_answers(State(), OPTIONS, {str(k): {wire.MODDED: 1} for k in range(3000)})
+    kept = with_nodes(state, ["1", "2"]).learners
+    assert len(kept) == 1002
+    assert {"1", "2", "2999"} <= kept.keys()  # those that left first are forgotten

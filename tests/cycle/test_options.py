@@ -29,6 +29,7 @@ X, Y = np.zeros((4, 2)), np.arange(4)
         (Options, {"rounds": 3}),
         (Options, {"seed": -1}),
         (Rounds, {"deadline_slack": -0.1}),
+        (Rounds, {"deadline_slack": "never"}),
         (Rounds, {"probe_timeout_s": 0}),
         (Rounds, {"on_infeasible": "panic"}),
         (Rounds, {"epochs_key": ""}),
@@ -83,6 +84,25 @@ def test_names_become_members():
 
 
 def test_the_deadline():
-    assert Options().deadline_s(4.0) is None
-    assert Options(rounds=Rounds(deadline_slack=0.25)).deadline_s(4.0) == 5.0
-    assert Options(rounds=Rounds(deadline_slack=0.25)).deadline_s(0.0) is None
+    for simulated in (False, True):
+        assert Options(rounds=Rounds(deadline_slack=None)).deadline_s(4.0, simulated=simulated) is None
+        given = Options(rounds=Rounds(deadline_slack=0.25))
+        assert given.deadline_s(4.0, simulated=simulated) == 5.0
+        assert given.deadline_s(0.0, simulated=simulated) is None
+
+
+def test_the_default_deadline_drops_what_hangs_and_only_in_a_deployment():
+    assert Options().deadline_s(4.0, simulated=False) == 12.0
+    assert Options().deadline_s(0.0, simulated=False) is None
+    assert Options().deadline_s(4.0, simulated=True) is None
+
+
+def test_how_costs_are_learned():
+    """A quantile where T is given; expected times where it is derived, or the client stops in time."""
+    assert Options(cycle_time_s=1.0).learning(declared=False) == Estimation()
+    assert Options().learning(declared=False) == Estimation(on_time=0.5)
+    assert Options(cycle_time_s=1.0).learning(declared=False, stops=True) == Estimation(on_time=0.5)
+    assert Options(cycle_time_s=1.0).learning(declared=True) is None
+    safe = Estimation(on_time=0.9, noise=0.2)
+    assert Options(estimation=safe).learning(declared=True) == safe
+    assert Options(estimation=safe).learning(declared=True, stops=True) == Estimation(on_time=0.5, noise=0.2)

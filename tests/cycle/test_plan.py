@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flwr_mel import Estimation, Infeasible, Measured, Robust, Rounds, Shards, wire
+from flwr_mel import Infeasible, Measured, Robust, Rounds, Shards, wire
 from flwr_mel.cycle.errors import NoWork
 from flwr_mel.cycle.options import Options
 from flwr_mel.cycle.plan import draw_seed, plan
@@ -19,6 +19,10 @@ def declaring(n, **more):
 def test_a_round_of_some_gets_its_share_of_the_samples():
     run = Run(declaring(4, **{wire.MAX_SAMPLES: 1000}), cycle_time_s=5.0, total_samples=800)
     assert run.round(only=[0, 1]).total_samples == 400
+    assert run.round().total_samples == 800
+    # Clients that cannot work leave their part to the others.
+    run.apps[3] = App(modded=False)
+    run = Run(run.apps, cycle_time_s=5.0, total_samples=800)
     assert run.round().total_samples == 800
 
 
@@ -51,7 +55,7 @@ def test_a_single_slow_client_slows_no_other_without_a_cap():
     ("total", "least", "note", "error"),
     [
         (500, 1, "500 samples do not fit, so 200 are used", "process 200 of 500"),
-        (50, 40, "too few samples", "smallest batches of 2 learners"),
+        (50, 40, "50 samples are too few for the smallest tasks", "smallest tasks of 2 clients"),
     ],
 )
 def test_totals_that_do_not_fit(total, least, note, error):
@@ -111,23 +115,38 @@ def test_a_client_that_has_not_answered_is_not_said_to_have_no_mod():
 @pytest.mark.parametrize("chooses", [True, False])
 def test_a_time_that_is_too_short_is_an_error_that_names_a_workable_one(chooses):
     """The number in the message is rounded up: it works."""
-    apps = [App(fixed_s=0.0, pace=1.2345e-3 * s, chooses=chooses) for s in (2, 1)]
-    run = Run(apps, cycle_time_s=0.001)
-    run.round()
+    apps = [
+        App(chooses=chooses, capability=declared((1.2345e-3 * s, 0, 0, 0, 0, 0)) | {wire.MAX_SAMPLES: 600})
+        for s in (2, 1)
+    ]
     with pytest.raises(NoWork, match="too short for every client") as caught:
-        run.round()
+        Run(apps, cycle_time_s=1e-4).round()
     named = float(str(caught.value).split(" s. Give")[0].rpartition(" ")[2])
-    again = Run(apps, cycle_time_s=named, estimation=Estimation(on_time=0.5))
-    again.round()
-    assert again.round().asked
+    assert Run(apps, cycle_time_s=named).round().asked
+
+
+def test_a_time_that_is_too_short_ends_no_training_that_has_begun():
+    """Clients are asked again after 2, 4 and 8 rounds: they may be faster then."""
+    run = Run([App(fixed_s=0.0, pace=1e-2 * s) for s in (2, 1)], cycle_time_s=5e-3)
+    run.rounds(20)
+    assert [record.cycle for record in run.records if record.asked] == [1, 5, 10, 19]
+    assert all(row.asked or "asked again" in row.reason for row in run.row_of_each_round(0)[2:])
+    for app in run.apps:
+        app.pace /= 200
+    run.rounds(40)
+    assert all(record.status == "optimal" for record in run.records[-3:])
 
 
 def test_a_time_too_short_for_the_sampled_client_only_is_no_error():
+    """Nor is one that is too short for those that are known, while others are not."""
     apps = [App(capability=declared((1e-3, 0, s, 0, 0, 0)), held=10) for s in (0.1, 50.0)]
     run = Run(apps, cycle_time_s=1.0, total_samples=10)
     record = run.round(only=[1])
     assert record.learners[0].outcome is Outcome.SKIPPED
     assert "cycle time" in record.learners[0].reason or record.notes
+    state = with_answers(with_nodes(State(), ["1", "2"]), run.options, {"1": apps[1].about(0)})
+    _, tasks, _ = plan(state, run.options, 1, ["1"], 2)
+    assert not tasks
 
 
 def test_bounds_on_samples():

@@ -6,10 +6,15 @@ import pytest
 
 from flwr_mel import Measured, wire
 from flwr_mel._validate import MAX_COUNT
-from flwr_mel.cycle.reports import Capability, Report, label_of, measurement, partition_of, problem_of, whole
+from flwr_mel.cycle.reports import Profile, Report, label_of, measurement, partition_of, problem_of, whole
+from flwr_mel.cycle.reports import declared as read_profile
 from tests.cycle.tools import COSTS, declared
 
 ABSURD = [None, True, "1", b"1", [1.0], math.nan, math.inf, -1, -0.5, 10**400, 1e300]
+
+
+def read(words):
+    return read_profile(words, None, None)
 
 
 @pytest.mark.parametrize("value", ABSURD)
@@ -28,6 +33,9 @@ def test_a_report():
     assert report.epochs_done == 3.0
     assert Report.parse({wire.EPOCHS_READ: 0}).read is False
     assert Report.parse({wire.TRAIN_SECONDS: 0}).train_s is None
+    flags = {wire.STOPS: 1, wire.STOPPED: 1, wire.VIRTUAL: 1}
+    assert Report.parse(flags) == Report(stops=True, stopped=True, virtual=True)
+    assert Report.parse(dict.fromkeys(flags, "1")) == Report()
 
 
 @pytest.mark.parametrize(
@@ -43,22 +51,56 @@ def test_a_report():
         (wire.CPU_HZ, 1e30),
     ],
 )
-def test_a_capability_that_cannot_be_right_is_rejected(key, value):
+def test_a_declaration_that_cannot_be_right_is_rejected(key, value):
     with pytest.raises(ValueError, match=key):
-        Capability.parse({**declared(), key: value})
+        read({**declared(), key: value})
 
 
 def test_values_that_go_together():
     with pytest.raises(ValueError, match="go together"):
-        Capability.parse({wire.CPU_HZ: 1e9})
+        read({wire.CPU_HZ: 1e9})
     with pytest.raises(ValueError, match="go together"):
-        Capability.parse({wire.COEFFICIENTS[0]: 1e-3})
-    assert Capability.parse({}) == Capability()
+        read({wire.COEFFICIENTS[0]: 1e-3})
+    assert read({}) == Profile()
 
 
-def test_words_that_are_left_out_keep_their_value():
-    base = Capability(Measured(*COSTS), 5.0, 100)
-    assert Capability.parse({wire.MAX_SAMPLES: 0}).over(base) == Capability(base.device, 5.0, 0)
+def test_words_that_are_left_out_do_not_hold_any_more():
+    first = Profile().after({**declared(), wire.ENERGY_LIMIT_J: 5.0, wire.MAX_SAMPLES: 100}, None, None)
+    assert (first.costs, first.energy_limit_j, first.max_samples) == (COSTS, 5.0, 100)
+    second = first.after({wire.MAX_SAMPLES: 0}, None, None)
+    assert (second.costs, second.energy_limit_j, second.max_samples) == (None, None, 0)
+
+
+def test_the_same_words_are_the_same_profile():
+    words = {**declared(), wire.MAX_SAMPLES: 100, wire.KIND: "phone"}
+    first = Profile().after(words, None, None)
+    assert first.kind == "phone"
+    assert first.after({**words, wire.TRAIN_SECONDS: 3.0}, None, None) is first
+
+
+def test_a_rejected_declaration_changes_nothing_but_the_problem():
+    first = Profile().after(declared(), None, None)
+    odd = first.after({**declared(), wire.CPU_HZ: -5.0}, None, None)
+    assert odd.costs == COSTS
+    assert "rejected" in odd.problem
+    assert odd.after(declared(), None, None).problem == ""
+
+
+def test_a_default_device_stands_in_for_what_is_not_declared():
+    default = Measured(*COSTS, energy_limit_j=7.0, max_samples=40)
+    profile = Profile().after({wire.MAX_SAMPLES: 9}, None, default)
+    assert (profile.costs, profile.energy_limit_j, profile.max_samples) == (COSTS, 7.0, 9)
+    assert Profile().after({}, None, default).max_samples == 40
+
+
+def test_a_task_that_was_cut_counts_for_what_the_app_claims():
+    """Only where nothing was counted, and only for less than was chosen."""
+    cut = Report(used=100, stopped=True)
+    assert cut.with_examples(30) == Report(used=30, drawn=30.0, stopped=True)
+    for claimed in (100, 500, 0, None, "many"):
+        assert cut.with_examples(claimed) == cut
+    for other in (Report(used=100), Report(used=100, drawn=64.0, stopped=True), Report(stopped=True)):
+        assert other.with_examples(30) == other
 
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 201, "a\nb", b"x", None, 1.5, True, 2**70])

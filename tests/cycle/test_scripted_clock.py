@@ -30,7 +30,7 @@ def test_equal_clients_with_noise_lose_nothing(epochs, fixed, seeds):
         logs = run_rounds(fleet, 35, seed=seed)
         for log in logs[10:]:
             work, seconds = work + log.work.sum(), seconds + log.actual_s
-            assert log.work.max() <= 1.5 * log.work.min()
+            assert log.work.max() <= 2 * log.work.min()
         assert changes(logs).max() <= 2
     assert work / seconds >= 0.97 * unwrapped(fleet, 3000)
 
@@ -72,7 +72,7 @@ def random_fleet(seed):
 def test_the_round_time_settles_for_random_fleets(fleets):
     for seed in range(fleets):
         times = [log.planned_s for log in run_rounds(random_fleet(seed), 12, seed=seed)][6:]
-        assert max(times) < 1.1 * min(times), f"fleet {seed}"
+        assert max(times) < 1.25 * min(times), f"fleet {seed}"
 
 
 def test_the_round_time_is_at_most_the_estimated_time_of_the_own_round():
@@ -80,28 +80,30 @@ def test_the_round_time_is_at_most_the_estimated_time_of_the_own_round():
     for seed in range(10):
         logs = run_rounds(fleet_of([1, 1, 1, 1.1], epochs=2, noise=0.1), 12, seed=seed)
         for before, log in itertools.pairwise(logs):
-            assert log.planned_s <= max(
-                x.estimate.expected(x.own_epochs, x.data) for x in before.state.learners.values()
-            ) * (1 + 1e-9)
+            longest = max(x.own_s for x in before.state.learners.values())
+            assert log.planned_s <= longest * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("declares", [True, False])
-def test_one_missed_reply_costs_at_most_three_rounds_of_reduced_work(given, declares):
+def test_one_missed_reply_costs_two_rounds_and_at_most_two_smaller_tasks(given, declares):
     """It cost 28 of 30 rounds."""
     fleet = fleet_of([1, 1, 1, 2], epochs=2, script={(6, 3): LOST})
     keywords = {"cycle_time_s": 3.0} if given else {}
     logs = run_rounds(fleet, 20, slack=0.25, declares=declares, **keywords)
-    usual = logs[4].work[3]
-    reduced = [log.work[3] for log in logs[6:] if log.work[3] < 0.9 * usual]
-    assert 1 <= len(reduced) <= 3
-    assert min(reduced) > 0
+    works = [int(log.work[3]) for log in logs]
+    usual = works[4]
+    assert works[6:8] == [0, 0]
+    assert 0.3 * usual <= works[8] < 0.9 * usual
+    assert all(work >= 0.9 * usual for work in works[10:])
 
 
-def test_many_missed_replies_never_remove_a_client():
-    fleet = fleet_of([1, 1, 1, 1], script={(i, 3): LOST for i in range(3, 9)})
-    logs = run_rounds(fleet, 20, slack=0.25, cycle_time_s=0.7, declares=True)
-    assert all(log.work[3] > 0 for log in logs)
+def test_a_client_that_hangs_is_asked_ever_less_often_and_comes_back():
+    fleet = fleet_of([1, 1, 1, 1], script={(i, 3): LOST for i in range(3, 40)})
+    logs = run_rounds(fleet, 58, slack=0.25, cycle_time_s=0.7, declares=True)
+    asked = [i for i, log in enumerate(logs, 1) if log.work[3] > 0]
+    # Pauses of 2, 4, 8, 16 and 16 rounds, then it is back.
+    assert asked == [1, 2, 3, 6, 11, 20, 37, *range(54, 59)]
     assert logs[-1].work[3] == logs[1].work[3]
 
 
@@ -133,8 +135,8 @@ def test_available_time_is_used():
         assert log.samples.sum() >= 0.9 * 12_000
 
 
-def test_the_round_time_follows_the_sampled_clients():
-    """A round of fast clients was stretched to the time of the fleet."""
+def test_the_round_time_does_not_depend_on_who_is_sampled():
+    """It is that of the whole fleet: fast clients alone do more work in it."""
     fleet = fleet_of([1, 1, 1, 1, 6, 6, 6, 6], noise=0.05)
 
     def half(number, rng):
@@ -143,16 +145,16 @@ def test_the_round_time_follows_the_sampled_clients():
         return sorted(rng.choice(8, 4, replace=False)) if number % 3 else range(4)
 
     logs = run_rounds(fleet, 40, participation=half)
-    fast = [log for log in logs[2:] if not log.work[4:].any()]
-    mixed = [log for log in logs[2:] if log.work[:4].any() and log.work[4:].any()]
-    assert len(fast) >= 12
-    assert len(mixed) >= 12
+    fast = [log for log in logs[6:] if not log.work[4:].any()]
+    assert len(fast) >= 10
     own_s = 1e-3 * 500 + 0.05
-    for log in fast:
-        assert log.planned_s == pytest.approx(own_s, rel=0.2)
-        assert (log.work[:4] >= 450).all()
-    for log in mixed:
-        assert own_s < log.planned_s < 6 * own_s
+    times = [log.planned_s for log in logs[6:]]
+    assert max(times) <= 1.15 * min(times)
+    assert own_s < min(times) < max(times) < 6 * own_s
+    for log in logs[6:]:
+        assert log.actual_s <= 1.3 * log.planned_s
+    # On average, rounds do the work of the project's own.
+    assert np.mean([log.work.sum() for log in logs[6:]]) >= 0.9 * 4 * 500
 
 
 def test_the_promised_share_is_in_time():

@@ -138,6 +138,9 @@ class Run:
             self.round(**how)
         return self.records
 
+    def row_of_each_round(self, k):
+        return [self.row(k, record) for record in self.records]
+
     def _app(self, node):
         return self.apps[int(node) - 1000]
 

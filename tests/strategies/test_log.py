@@ -10,7 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from flwr_mel._text import last_error
 from flwr_mel.cycle.advice import final_line, round_line
-from flwr_mel.records import CycleRecord, LearnerRecord
+from flwr_mel.records import CycleRecord, LearnerRecord, Outcome
 from flwr_mel.serverapp import MelStrategy
 from tests.cycle.tools import App
 from tests.strategies.fleet import Fleet, measured, planned, wrapped
@@ -86,11 +86,22 @@ def test_the_reason_of_a_traceback_is_its_error():
 
 
 def test_the_final_line():
-    def record(waited_s, paces, work=None):
-        rows = [LearnerRecord("1", "1", epochs=1, samples=100, time_s=100 * p) for p in paces]
+    def record(waited_s, paces, work=None, differs=True):
+        rows = [
+            LearnerRecord("1", "1", Outcome.USED, epochs=1, samples=100, weight=100, time_s=100 * p)
+            for p in paces
+        ]
         makespan_s = max(row.time_s for row in rows)
         return CycleRecord(
-            2, 0, makespan_s, waited_s, baseline_s=9.8, work=work, status="optimal", learners=rows
+            2,
+            0,
+            makespan_s,
+            waited_s,
+            baseline_s=9.8,
+            work=work,
+            status="optimal",
+            differs=differs,
+            learners=rows,
         )
 
     assert final_line([record(3.0, (1, 5))]) == "rounds took 3 s instead of 9.8 s"
@@ -98,6 +109,7 @@ def test_the_final_line():
     assert final_line(with_work) == "rounds took 3 s instead of 9.8 s, with 101% of the work"
     assert "31% of the baseline's 9.8 s, 101% of its work" in round_line(with_work[-1])
     assert final_line([replace(with_work[0], baseline_s=0.1)]) == ""  # Flower's own time
+    assert final_line([record(3.0, (1, 5), differs=False)]).startswith("no gain")  # noise
     assert final_line([record(9.8, (1, 1.1))]).startswith("no gain: all clients are equally fast")
     assert "equally" not in final_line([record(9.8, (1, 9))])
     assert final_line([]) == ""

@@ -2,6 +2,7 @@
 
 import logging
 import random
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from flwr_mel.clientapp import Assignment
 from flwr_mel.cycle.advice import round_line
 from flwr_mel.cycle.errors import NoWork
 from flwr_mel.grid import TimedGrid
+from flwr_mel.solvers import EqualBatches
 from tests.cycle.tools import MODEL, App
 from tests.strategies.fleet import COSTS, FakeGrid, Fleet, close, measured, planned, wrapped
 
@@ -132,16 +134,18 @@ def test_a_model_that_is_not_finite_is_not_used(api):
     assert "Broken returned a model with values that are not finite" in mel.records[0].notes[0]
 
 
-def test_a_reply_after_the_deadline_is_dropped_and_the_next_task_is_smaller(message_api):
+def test_a_reply_after_the_deadline_is_dropped_and_the_next_task_is_half_as_large(message_api):
+    """The client has no task in the next round. It answers the probe, so it is asked before two rounds."""
     api = message_api
     mel = wrapped(api, cycle_time_s=0.1, max_epochs=1, rounds=Rounds(deadline_slack=0.5))
-    fleet = Fleet(planned(), lost={(1, 0), (2, 0)})
+    fleet = Fleet(planned(), lost={(1, 0)})
     api.train(mel, fleet, rounds=4, timeout=600)
-    assert outcomes(mel, 1) == ["late", "used", "used", "used"]
+    rows = [record.learners[0] for record in mel.records]
     assert "1 late" in round_line(mel.records[0])
-    samples = [record.learners[0].samples for record in mel.records]
-    assert samples[2] < samples[1] < samples[0]
-    assert samples[3] > samples[2]
+    assert [str(row.outcome) for row in rows] == ["late", "skipped", "used", "used"]
+    assert "did not reply in time" in rows[1].reason
+    assert rows[2].samples == pytest.approx((0.05 - 0.01) / 1e-3, abs=1)
+    assert rows[3].samples == rows[0].samples == 60
 
 
 def test_a_timeout_of_flower_is_a_late_reply(message_api):
@@ -286,3 +290,59 @@ def test_a_callback_that_fails_stops_nothing(api):
     assert "disk full" in mel.records[0].notes[-1]
     with pytest.raises(ValueError, match="callbacks"):
         wrapped(api, callbacks=[3])
+
+
+def test_older_records_drop_their_rows_where_clients_are_many(api, monkeypatch, tmp_path):
+    """Memory must not grow with rounds times clients; callbacks and the log's last lines had them."""
+    monkeypatch.setattr("flwr_mel.strategy.KEEP_ROWS", 9)
+    mel = wrapped(api, callbacks=[JsonlWriter(tmp_path / "r.jsonl")])
+    api.train(mel, Fleet(measured()), rounds=5)
+    assert [len(record.learners) for record in mel.records] == [0, 0, 0, 4, 4]
+    written = list(read_jsonl(tmp_path / "r.jsonl"))
+    assert [len(record.learners) for record in written] == [4] * 5
+    for kept, whole in zip(mel.records, written, strict=True):
+        assert replace(kept, learners=whole.learners) == whole
+    monkeypatch.setattr("flwr_mel.strategy.KEEP_ROWS", 1)  # those of the last record stay
+    mel = wrapped(api)
+    api.train(mel, Fleet(measured()), rounds=2)
+    assert [len(record.learners) for record in mel.records] == [0, 4]
+
+
+@pytest.mark.parametrize("given", [{}, {"cycle_time_s": 0.5, "total_samples": 900}])
+def test_a_trial_that_observes_plans_nothing(api, monkeypatch, given):
+    monkeypatch.setenv("FLWR_MEL_TRY", "observe")
+    mel = wrapped(api, **given)
+    monkeypatch.delenv("FLWR_MEL_TRY")  # it is read once
+    fleet = Fleet(measured())
+    arrays = api.train(mel, fleet, rounds=4)
+    plain = api.train(api.inner(), Fleet(measured()), rounds=4)
+    assert close(arrays, plain)
+    assert all(row.baseline for record in mel.records for row in record.learners)
+    assert all(wire.EPOCHS not in task and wire.SECONDS not in task for task in fleet.tasks.values())
+
+
+def test_a_trial_that_plans_is_as_without_a_trial(api, monkeypatch):
+    monkeypatch.setenv("FLWR_MEL_TRY", "plan")
+    tried = wrapped(api)
+    monkeypatch.delenv("FLWR_MEL_TRY")
+    assert vars_of(tried.options) == vars_of(wrapped(api).options)
+
+
+@pytest.mark.parametrize("given", [{}, {"cycle_time_s": 0.5, "total_samples": 900, "solver": EqualBatches()}])
+def test_a_trial_with_the_best_round_time(api, monkeypatch, given):
+    monkeypatch.setenv("FLWR_MEL_TRY", "best")
+    tried = wrapped(api, **given)
+    monkeypatch.delenv("FLWR_MEL_TRY")
+    assert vars_of(tried.options) == vars_of(wrapped(api, cycle_time_s="best").options)
+
+
+def vars_of(options):
+    return {field.name: getattr(options, field.name) for field in fields(options)}
+
+
+def test_records_go_to_the_file_that_is_named(api, monkeypatch, tmp_path):
+    monkeypatch.setenv("FLWR_MEL_RECORDS", str(tmp_path / "r.jsonl"))
+    mel = wrapped(api)
+    monkeypatch.delenv("FLWR_MEL_RECORDS")
+    api.train(mel, Fleet(measured()), rounds=2)
+    assert list(read_jsonl(tmp_path / "r.jsonl")) == list(mel.records)
