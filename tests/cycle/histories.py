@@ -499,8 +499,8 @@ def _counted(run, record):
     measured = {k for (n, k), done in world.done.items() if done.baseline and n <= record.cycle}
     if any("steps" in (done.work, specs[x.k]["work"]) and x.k not in measured for x, done, _ in tasks):
         return  # nothing says how much its own work is
-    # The project's own work: of the app as it is or as it was before a repair, as its config says, or one epoch
-    # where nothing says how many they are.
+    # The project's own work: of the app as it is or as it was before a repair, as its config says, or one
+    # epoch where nothing says how many they are.
     shares = [
         _share((x.own_work(done.work), done.drawn * used) for x, done, used in tasks),
         _share((x.own_work(specs[x.k]["work"]), done.drawn * used) for x, done, used in tasks),
