@@ -111,7 +111,7 @@ class _Job:
         try:
             if not best:
                 self.record.cycle_time_s, some = self._time(some, own, sampled)
-                found = self._within_time(some, len(chosen) / connected) if some else {}
+                found = self._within_time(some, sampled / connected) if some else {}
             elif some is not None:
                 found = self._best(some)
         except Infeasible as infeasible:

@@ -299,6 +299,8 @@ def _estimated(x: Learner, row: LearnerRecord, report: Report, seconds: float, o
         estimate = Estimate.measured(work, seconds, first, report.train_s, report.joules)
     else:
         estimate = x.estimate.observe(work, samples, seconds, learning, joules=report.joules)
+    if x.on_model_time:  # nothing of it may depend on a clock
+        return estimate
     if report.stopped and row.stop_after_s is not None:
         return estimate.exchanged(max(seconds - row.stop_after_s, 0.0), stopped=True)
     return estimate.exchanged(max(seconds - (report.train_s or seconds), 0.0), stopped=False)

@@ -20,6 +20,10 @@ def test_a_round_of_some_gets_its_share_of_the_samples():
     run = Run(declaring(4, **{wire.MAX_SAMPLES: 1000}), cycle_time_s=5.0, total_samples=800)
     assert run.round(only=[0, 1]).total_samples == 400
     assert run.round().total_samples == 800
+    # Clients that cannot work leave their part to the others.
+    run.apps[3] = App(modded=False)
+    run = Run(run.apps, cycle_time_s=5.0, total_samples=800)
+    assert run.round().total_samples == 800
 
 
 def test_epochs_are_at_most_five_times_the_projects_own():

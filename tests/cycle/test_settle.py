@@ -1,5 +1,7 @@
 """What becomes of replies: outcomes, weights, what is learned, and the record."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -139,6 +141,20 @@ def test_the_clock_is_planned_in_a_simulation_with_declared_costs():
     assert record.waited_s is None
     assert record.clock_s == pytest.approx(sum(r.makespan_s for r in run.records))
     assert record.total_energy_j == pytest.approx(sum(r.energy_j for r in run.records))
+
+
+def test_with_declared_costs_a_simulation_does_not_depend_on_the_clock():
+    """What is known after a round is the same to the bit, however long the apps and messages took."""
+
+    def known(took_s):
+        run = planned()
+        words = {wire.TRAIN_SECONDS: took_s, wire.SAMPLES_USED: 100}
+        run.round(
+            replies={task.node: replace(good(1, **words), round_trip_s=2 * took_s) for task in run.tasks}
+        )
+        return run.state.as_dict()
+
+    assert known(0.1) == known(0.137)
 
 
 def test_the_clock_is_real_otherwise():
