@@ -334,6 +334,7 @@ def _compare(
 def _work(record: CycleRecord, learned: Sequence[Learner], reports: Mapping[str, Report]) -> float | None:
     """Return the work of the used updates, relative to the project's own work; None: not known."""
     own = done = 0.0
+    hidden = used = 0  # clients whose number of epochs is neither read nor counted can only be compared alike
     # One app runs on all clients, so one that never replied has the others' number of epochs.
     usual = median_high([x.behaviour.own_epochs or 0 for x in learned if x.behaviour.own_epochs] or [1])
     for x, row in zip(learned, record.asked, strict=True):
@@ -347,9 +348,10 @@ def _work(record: CycleRecord, learned: Sequence[Learner], reports: Mapping[str,
             return None
         if report.drawn is not None and b.reads is False and b.own_drawn is None:
             return None  # its own work was never counted
+        hidden, used = hidden + (b.reads is False and b.own_epochs is None), used + 1
         epochs, samples = _done(x, row, report)
         done += epochs * samples
-    return done / own if own else None
+    return done / own if own and hidden in (0, used) else None
 
 
 def _weighted(
