@@ -88,6 +88,8 @@ STARTED = (
 #: Three long ones.
 LONG = ("wide@fashion/adam/10of50", "deep@cifar/10of50", "gru@text/10of50")
 ROUNDS, LONG_ROUNDS = 40, 300
+#: The page lists the runs in which the slope ratio needs more than so many times the rounds of the best eta.
+SLOWER = 1.25
 
 #: Gets the model, the clients' average, the samples it stands for, and weights and models of clients.
 Server = Callable[[Arrays, Arrays, float, Mapping[str, tuple[float, Arrays]]], Arrays]
@@ -298,6 +300,7 @@ def section(found: Runs) -> str:
                 f"{x[OURS]['end'] * 100:+.1f}",
             ]
             for (case, seed), x in results.items()
+            if x[OURS]["best"] > SLOWER
         ]
         heads = [
             "case",
@@ -309,7 +312,8 @@ def section(found: Runs) -> str:
             "ours / median",
             "ours' end",
         ]
-        parts.append(table(heads, single))
+        if single:
+            parts.append(f"More than {SLOWER} times as many:\n\n{table(heads, single)}")
     started = {x: compared(found, x, 0) for x in STARTED}
     rows = [
         [f"`{case}`", *(f"{x[name]['best']:.2f}" for name in (OURS, *STARTS))]

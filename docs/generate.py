@@ -20,6 +20,8 @@ PAGE = Path(__file__).with_name("SETTINGS.md")
 ROOT = Path(__file__).parents[1]
 #: The fleet without energy.
 UNCOUNTED = "1-2-5-10"
+#: From which gain in time the table is bold.
+GAIN = 1.05
 HEAD = """# Settings
 
 All keywords of `MelStrategy`, the same in both APIs, and the objects that some of them take. This page is
@@ -83,7 +85,9 @@ def gallery(results: dict[str, Any]) -> str:
 def _gain(found: dict[str, Any], fleet: str, key: str) -> str:
     """Return by what the planned run needs less; a dash if it is not computed, or not known."""
     gained = gain(found[fleet]["runs"], key) if fleet in found else None
-    return "-" if gained is None else f"**{gained:.1f} x**" if key == "seconds" else f"{gained:.1f} x"
+    if gained is None:
+        return "-"
+    return f"**{gained:.1f} x**" if key == "seconds" and gained >= GAIN else f"{gained:.1f} x"
 
 
 def gain(runs: dict[str, Any] | None, key: str) -> float | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flwr_mel.solvers.rate import BestRound, Rate, best_round
     from flwr_mel.solvers.schemes import Scheme, scheme
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 __all__ = [
     "AllocationProblem",

@@ -134,5 +134,5 @@ def test_an_unfinished_arena_can_be_written_and_no_two_settings_look_alike(tmp_p
 
 def test_an_unknown_profile_is_an_error_that_names_the_known_ones():
     done = CliRunner().invoke(cli, ["arena", "tomorrow"])
-    assert done.exit_code == 2
+    assert done.exit_code == 4
     assert "quick" in done.output

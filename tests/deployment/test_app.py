@@ -65,7 +65,7 @@ def test_data_that_cannot_be_used_are_refused(tmp_path):
 def test_the_app_sets_a_deadline(tmp_path):
     """Without one, a device that is back before Flower notices its crash would block the round."""
     strategy = server_app.planned(FedAvg(fraction_evaluate=0.0, min_available_nodes=1), CONFIG, tmp_path)
-    assert strategy.strategy.options.deadline_s(10.0) == 20.0
+    assert strategy.strategy.options.deadline_s(10.0, simulated=False) == 20.0
 
 
 def test_what_is_profiled_is_the_apps_training():

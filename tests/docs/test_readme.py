@@ -28,11 +28,13 @@ def test_the_example_prints_what_it_says():
 
 
 def test_the_first_screen():
-    """The lines to add are few, and their imports exist."""
+    """The lines to add are as many as it says, there and in the guide, and their imports exist."""
     head = README.split("## Install")[0]
     (diff,) = re.findall(r"```diff\n(.*?)```", head, re.DOTALL)
     added = [line.lstrip("+") for line in diff.splitlines() if line.startswith("+")]
-    assert len(added) <= 6
+    assert len(added) == 8
+    assert "Eight lines add it to a project" in head
+    assert "\n## Eight lines\n" in (ROOT / "docs" / "GUIDE.md").read_text(encoding="utf-8")
     for line in added:
         if line.startswith("from "):
             exec(line, {})
