@@ -110,7 +110,7 @@ class Behaviour:
             return self
         own, done = report.own_epochs or self.own_epochs, None if report.stopped else report.epochs_done
         reads = self.reads if report.read is None else report.read
-        if done is not None and (own is None or (reads is False and not epochs)):
+        if done is not None and (report.read is False or (not epochs and (own is None or reads is False))):
             own = max(round(done), 1)
         asked = epochs if epochs and reads is not False else own
         own_tasks = max(self.own_tasks - (not epochs), 0)
