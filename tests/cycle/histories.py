@@ -629,11 +629,7 @@ def _errors_change_nothing(history, run):
         return
     if o["staleness"] is not None or run.error is not None or history.resumes_after is not None:
         return
-    broken = [
-        (event.round, event.k)
-        for event in history.events
-        if event.what == "fate" and int(event.value) not in LATE and event.round >= 2
-    ]
+    broken = [at for at, fate in sorted(run.world.fates.items()) if fate not in LATE and at[0] >= 2]
     everyone = range(len(history.clients))
     twin = dict(history.sampled)
     for number, k in broken:
@@ -660,7 +656,7 @@ def _errors_change_nothing(history, run):
             a, b = mine.epochs * mine.samples, theirs.epochs * theirs.samples
             same = abs(a - b) <= 2 + 0.1 * max(a, b)
         if not same:
-            code = int(next(x.value for x in history.events if (x.round, x.k, x.what) == (number, k, "fate")))
+            code = run.world.fates[number, k]
             kind = "offline" if code in OFFLINE else "an error"
             text = f"round {number}, client {k}, code {code}: {_short(mine)} instead of {_short(theirs)}"
             yield f"{kind} changes a client's next task", text
