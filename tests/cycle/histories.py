@@ -629,9 +629,7 @@ def _errors_change_nothing(history, run):
         return
     if o["staleness"] is not None or run.error is not None or history.resumes_after is not None:
         return
-    # Of several fates in one round, the last one counts.
-    fates = {(event.round, event.k): int(event.value) for event in history.events if event.what == "fate"}
-    broken = [at for at, code in fates.items() if code not in LATE and at[0] >= 2]
+    broken = [at for at, fate in sorted(run.world.fates.items()) if fate not in LATE and at[0] >= 2]
     everyone = range(len(history.clients))
     twin = dict(history.sampled)
     for number, k in broken:
@@ -658,7 +656,7 @@ def _errors_change_nothing(history, run):
             a, b = mine.epochs * mine.samples, theirs.epochs * theirs.samples
             same = abs(a - b) <= 2 + 0.1 * max(a, b)
         if not same:
-            code = fates[number, k]
+            code = run.world.fates[number, k]
             kind = "offline" if code in OFFLINE else "an error"
             text = f"round {number}, client {k}, code {code}: {_short(mine)} instead of {_short(theirs)}"
             yield f"{kind} changes a client's next task", text
