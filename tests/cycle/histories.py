@@ -496,11 +496,8 @@ def _counted(run, record):
                 )
     if record.work is None or not tasks or world.history.options.get("shards"):
         return
-    resumed = world.history.resumes_after or 0  # counts are not kept in checkpoints
-    since = resumed + 1 if record.cycle > resumed else 1
-    measured = {k for (n, k), done in world.done.items() if done.baseline and since <= n <= record.cycle}
-    if any("steps" in (done.work, specs[x.k]["work"]) and x.k not in measured for x, done, _ in tasks):
-        return  # nothing says how much its own work is
+    if any("steps" in (done.work, specs[x.k]["work"]) and not done.baseline for x, done, _ in tasks):
+        return  # on other samples, a number of steps is another number of epochs
     # The project's own work: of the app as it is or as it was before a repair, as its config says, or one
     # epoch where nothing says how many they are.
     shares = [
