@@ -65,6 +65,8 @@ class LearnerRecord:
         Reported by the client: seconds inside its app.
     epochs_done, samples_used : float, optional
         Completed work, as far as it was counted; None if unknown.
+    stopped : bool
+        Whether its task was cut short because `stop_after_s` was over.
     held : int, optional
         n_k, the samples that the learner holds; None if unknown or if the server ships them.
     share : float
@@ -89,6 +91,7 @@ class LearnerRecord:
     round_trip_s: float | None = None
     train_s: float | None = None
     epochs_done: float | None = None
+    stopped: bool = False
     samples_used: float | None = None
     held: int | None = None
     share: float = 0.0

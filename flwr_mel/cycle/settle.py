@@ -258,6 +258,7 @@ def _learned(
         estimate = None if x.estimate is None else x.estimate.missed()
         return replace(x, estimate=estimate, patience=x.patience.after(record.cycle, slow=False))
     row.train_s, row.round_trip_s = report.train_s, None if x.identity.simulated else reply.round_trip_s
+    row.stopped = report.stopped
     uncounted = report.stopped and report.drawn is None
     row.samples_used, row.epochs_done = None if uncounted else report.used, report.epochs_done
     if row.outcome is not Outcome.USED:

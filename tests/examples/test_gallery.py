@@ -99,6 +99,9 @@ def test_clients_follow_their_tasks_on_flowers_engine(name, engine, tmp_path):
         assert [row.outcome for row in record.learners] == [Outcome.USED] * DEVICES
     for record in planned:
         for row in record.learners:
+            if row.stopped:  # on a busy machine, its time was over before its work was done
+                assert row.weight == row.samples_used <= row.samples
+                continue
             assert (row.samples_used, row.weight) == (row.samples, row.samples)
             assert row.epochs_done is None or row.epochs_done == pytest.approx(row.epochs, rel=0.1)
         # What the clients ran, as they report it in their own metrics.
