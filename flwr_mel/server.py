@@ -31,7 +31,7 @@ from flwr_mel.cycle.reports import Words
 from flwr_mel.cycle.settle import Kind, Reply, Update
 from flwr_mel.cycle.updates import Rejected, decode
 from flwr_mel.probes import Probes
-from flwr_mel.step_strategies import ClassicSlopeStep as SlopeStep  # noqa: F401 - public
+from flwr_mel.step_strategies import ClassicSlopeStep as SlopeStep
 from flwr_mel.strategy import MelStrategy as Common
 
 Results = list[tuple[ClientProxy, FitRes]]
@@ -49,6 +49,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
     __doc__ = Common.__doc__
 
     _kind, _other = Strategy, "flwr_mel.serverapp.MelStrategy"
+    _slope_step = SlopeStep
 
     def _set_up(self) -> None:
         self._probes: ProxyProbes = ProxyProbes()

@@ -21,7 +21,7 @@ from flwr_mel.cycle.state import Task
 from flwr_mel.cycle.updates import Rejected, decode
 from flwr_mel.grid import GridProbes, TimedGrid
 from flwr_mel.records import CycleRecord
-from flwr_mel.step_strategies import MessageSlopeStep as SlopeStep  # noqa: F401 - public
+from flwr_mel.step_strategies import MessageSlopeStep as SlopeStep
 from flwr_mel.strategy import MelStrategy as Common
 from flwr_mel.wrapped import weight_key
 
@@ -53,6 +53,7 @@ class MelStrategy(Common, Strategy):  # noqa: D101 - the docstring is the base c
     __doc__ = Common.__doc__
 
     _kind, _other = Strategy, "flwr_mel.server.MelStrategy"
+    _slope_step = SlopeStep
 
     def _set_up(self) -> None:
         self._grid: TimedGrid | None = None

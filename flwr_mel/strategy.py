@@ -34,6 +34,7 @@ from flwr_mel.records import Callback, CycleRecord, JsonlWriter, Outcome, title
 from flwr_mel.solvers import Exact, Rate
 from flwr_mel.step_strategies import SlopeStep
 from flwr_mel.wrapped import (
+    averages,
     check_average,
     check_strategy,
     layers,
@@ -107,6 +108,8 @@ class MelStrategy:
     #: The API's own class of strategies, and the path of the other API's MelStrategy.
     _kind: ClassVar[type]
     _other: ClassVar[str]
+    #: The server step that `flwr-mel try --best` puts around a strategy that averages.
+    _slope_step: ClassVar[type[SlopeStep]]
     _probes: Probes
 
     def __init__(
@@ -135,6 +138,9 @@ class MelStrategy:
             rounds = replace(rounds, observe=True)
         elif trial == "best":
             cycle_time_s, total_samples, solver = "best", None, solver if isinstance(solver, Rate) else _EXACT
+            own_start = getattr(type(strategy), "start", None) is not getattr(self._kind, "start", None)
+            if averages(strategy) and not own_start:
+                strategy = self._slope_step(strategy)
         self._step = next((x for x in layers(strategy) if isinstance(x, SlopeStep)), None)
         if (
             self._step is not None

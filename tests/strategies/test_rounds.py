@@ -333,7 +333,14 @@ def test_a_trial_with_the_best_round_time(api, monkeypatch, given):
     monkeypatch.setenv("FLWR_MEL_TRY", "best")
     tried = wrapped(api, **given)
     monkeypatch.delenv("FLWR_MEL_TRY")
-    assert vars_of(tried.options) == vars_of(wrapped(api, cycle_time_s="best").options)
+    recipe = api.mel.MelStrategy(api.mel.SlopeStep(api.inner()), cycle_time_s="best")
+    assert vars_of(tried.options) == vars_of(recipe.options)
+    assert type(tried.strategy) is api.mel.SlopeStep
+
+
+def test_a_trial_keeps_a_server_step_of_the_project(api, monkeypatch):
+    monkeypatch.setenv("FLWR_MEL_TRY", "best")
+    assert type(wrapped(api, inner={"kind": "FedAvgM"}).strategy).__name__ == "FedAvgM"
 
 
 def vars_of(options):
