@@ -34,7 +34,7 @@ from flwr_mel.solvers.rate import best_round
 _SLOW = (Reason.DEADLINE, Reason.MIN_BATCH_TIME)
 _ANY_TIME_S = 1e9
 _NO_PLAN = "the samples of this round do not fit, see the notes of the round"
-#: What a client does that offers all its samples to `Assignment`.
+#: The samples of a task on all the data of a client whose number of samples is not known.
 ALL_SAMPLES = MAX_COUNT
 
 

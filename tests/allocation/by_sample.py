@@ -78,7 +78,7 @@ def most_epochs(problem: AllocationProblem) -> float:
     own = own[:, own.any(axis=0)]
     if not own.size:
         return NONE
-    # A window begins at somebody's most epochs on some batch, or ends there.
+    # A window begins or ends at the most epochs of one learner on one batch.
     starts = np.unique([*own[own > 0], *np.maximum(own[own > 0] - problem.staleness, 1)])
     return max(
         _window(list(np.where(own >= t, np.minimum(own, t + problem.staleness), NONE).T), d, leave_out=False)

@@ -62,7 +62,7 @@ def test_one_client_with_other_metrics(odd, named):
 
 
 def test_the_mean_of_the_others():
-    """The weighted mean of all is then that of those who reported."""
+    """The weighted mean over all clients is then that over the clients that reported."""
     few, many = {"": {"loss": 1.0}}, {"": {"loss": 4.0}}
     found, _, _ = settled(few, many, {"": {}}, weights=[1, 2, 7])
     assert found[2] == {"": {"loss": 3.0}}
